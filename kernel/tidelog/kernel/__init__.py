@@ -1,0 +1,1 @@
+"""The ground floor: ids, error codes, settings, and the ports to the outside world."""
