@@ -1,0 +1,1 @@
+"""The bytes that Kafka clients, brokers and files exchange."""
