@@ -1,0 +1,88 @@
+# `make` or `make help` lists the targets. Set-up happens by itself and once: the stamps
+# .venv/.base and .venv/.dev say how far it got, and a newer pyproject.toml undoes them.
+# Only `make setup-system` touches the machine outside this folder.
+
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
+	command -v $$name >/dev/null && \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && \
+	{ echo $$name; break; }; done)
+V := .venv/bin
+
+# Debian packages some tests want; without them those tests skip and say so.
+SYSTEM_PACKAGES :=
+
+# Every module in bench/ but these two is a benchmark: bench/NAME.py is `make bench-NAME`.
+BENCHES := $(filter-out table report,$(basename $(notdir $(wildcard bench/*.py))))
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@for name in $(BENCHES); do printf '  make %-16s measure, print a table, write bench/results/%s.json\n' bench-$$name $$name; done
+
+.PHONY: run
+run: .venv/.base  ## set up the base and show what there is to run
+	@$(V)/tidelog --help
+	@echo "There are no nodes to start: what runs is 'tidelog log dump|verify|reindex' on the files of a log."
+
+.PHONY: setup
+setup: .venv/.base .venv/.dev  ## set up all that `run` and `test` need
+
+.PHONY: setup-system
+setup-system:  ## install the Debian packages some tests want (root)
+	@if [ -z "$(SYSTEM_PACKAGES)" ]; then echo "no system packages are needed"; \
+	elif dpkg -s $(SYSTEM_PACKAGES) >/dev/null 2>&1; then echo "already installed: $(SYSTEM_PACKAGES)"; \
+	else apt-get update -q && apt-get install -y -q --no-install-recommends $(SYSTEM_PACKAGES); fi
+
+.venv/.base: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Tidelog needs Python 3.11 or newer and found none; say which with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidelog needs Python 3.11 or newer; $(PYTHON) is older" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) lacks the venv module; on Debian: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(V)/pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+.venv/.dev: .venv/.base
+	$(V)/pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+.PHONY: test
+test: .venv/.dev  ## run the tests that need neither Docker nor Spark
+	$(V)/python -m pytest -q -n 2 -m "not docker and not spark and not slow"
+
+.PHONY: lint
+lint: .venv/.dev  ## check style and formatting
+	$(V)/ruff check .
+	$(V)/ruff format --check .
+
+.PHONY: format
+format: .venv/.dev  ## mend style and formatting
+	$(V)/ruff check --fix .
+	$(V)/ruff format .
+
+.PHONY: types
+types: .venv/.dev  ## check types (mypy, strict)
+	$(V)/mypy
+
+# An editable install finds files that a wheel may lack, so the wheel is tried in a venv of its own.
+.PHONY: wheel-check
+wheel-check: .venv/.dev  ## build the wheel, install it into an empty venv and run it there
+	rm -rf build/wheel
+	$(V)/python -m build -q --wheel --outdir build/wheel
+	$(V)/python -m venv build/wheel/venv
+	build/wheel/venv/bin/pip install -q --disable-pip-version-check build/wheel/tidelog-*.whl
+	cd build/wheel && venv/bin/tidelog --help && venv/bin/tidelog log --help
+
+.PHONY: $(addprefix bench-,$(BENCHES))
+$(addprefix bench-,$(BENCHES)): bench-%: .venv/.dev
+	$(V)/python -m bench.$*
+
+.PHONY: bench-report
+bench-report: .venv/.base  ## print the results of all benchmarks
+	@$(V)/python -m bench.report
+
+.PHONY: clean
+clean:  ## remove what was built and cached, but not .venv
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,59 @@
+"""Limits a reviewer should not have to count: a function fits a screen, a file tells one story."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FUNCTION_LINES = 70
+FILE_LINES = 600
+PROMISES = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "NotImplemented" + "Error")
+
+
+def is_generated(path: Path) -> bool:
+    return path.stem.endswith(("_pb2", "_pb2_grpc"))
+
+
+CODE = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*/tidelog/**/*.py", "bench/*.py")
+    for path in ROOT.glob(pattern)
+    if not is_generated(path)
+)
+TESTS = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/*.py"))
+
+
+def long_functions(source: str) -> list[str]:
+    functions = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    sizes = ((node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions)
+    return [f"{name}: {lines} lines" for name, lines in sizes if lines > FUNCTION_LINES]
+
+
+@pytest.mark.parametrize("path", CODE)
+def test_a_function_fits_a_screen(path: str) -> None:
+    assert long_functions((ROOT / path).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", CODE)
+def test_a_file_tells_one_story(path: str) -> None:
+    assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) <= FILE_LINES
+
+
+@pytest.mark.parametrize("path", CODE + TESTS)
+def test_no_file_makes_promises(path: str) -> None:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert [promise for promise in PROMISES if promise in text] == []
+
+
+def test_a_long_function_is_found() -> None:
+    body = "\n".join(["    x = 1"] * FUNCTION_LINES)
+    assert long_functions(f"def f():\n{body}\n") == [f"f: {FUNCTION_LINES + 1} lines"]
+    assert long_functions(f"class A:\n  async def f():\n{body}\n") != []
+    assert long_functions("def f():\n    return 1\n") == []
