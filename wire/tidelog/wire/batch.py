@@ -153,8 +153,12 @@ def read_header(buffer: ByteView, position: int = 0) -> BatchHeader:
         ) from None
 
 
-def pack_header(header: BatchHeader) -> bytes:
-    return _HEADER.pack(*header)
+def assemble(header: BatchHeader, records: ByteView) -> bytes:
+    """The batch of this header and records section; length and checksum are worked out here."""
+    length = MIN_BATCH_LENGTH + len(records)
+    front = _HEADER.pack(*header._replace(batch_length=length, magic=MAGIC, crc=0))
+    crc = crc32c(records, crc32c(front[CRC_START:]))
+    return b"".join((front[:_CRC_AT], _CRC.pack(crc), front[CRC_START:], records))
 
 
 def computed_crc(buffer: ByteView, position: int, size: int) -> int:
@@ -166,8 +170,8 @@ def crc_is_valid(buffer: ByteView, position: int, header: BatchHeader) -> bool:
     return computed_crc(buffer, position, header.size) == header.crc
 
 
-def check_batch(buffer: ByteView, position: int = 0) -> BatchHeader:
-    """The header of a batch that is all there and whose checksum holds."""
+def check_structure(buffer: ByteView, position: int = 0) -> BatchHeader:
+    """The header of a batch that is all there; its checksum is not looked at."""
     available = len(buffer) - position
     if available < HEADER_SIZE:
         raise _too_short(buffer, position, available)
@@ -180,6 +184,12 @@ def check_batch(buffer: ByteView, position: int = 0) -> BatchHeader:
         raise IncompleteBatch(
             f"batch at {position}: its size is {header.size} bytes, only {available} are there"
         )
+    return header
+
+
+def check_batch(buffer: ByteView, position: int = 0) -> BatchHeader:
+    """The header of a batch that is all there and whose checksum holds."""
+    header = check_structure(buffer, position)
     crc = computed_crc(buffer, position, header.size)
     if crc != header.crc:
         raise CorruptBatch(
@@ -203,7 +213,7 @@ def _too_short(buffer: ByteView, position: int, available: int) -> CorruptBatch:
 def _wrong_magic(magic: int, position: int) -> CorruptBatch:
     if magic in (0, 1):
         return ObsoleteMagic(
-            f"batch at {position}: message format {magic} is obsolete, only 2 is taken"
+            f"batch at {position}: message format {magic} is obsolete, use {MAGIC}"
         )
     return CorruptBatch(f"batch at {position}: magic is {magic}, only {MAGIC} is allowed")
 

@@ -45,3 +45,12 @@ class UnsupportedCodec(MalformedBatch):
     """A codec number that names no codec."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class DecompressedTooLarge(MalformedBatch):
+    """The records grow beyond what we are ready to hold in memory.
+
+    MESSAGE_TOO_LARGE makes a producer split its batch, which is what helps an honest one.
+    """
+
+    code: ClassVar[ErrorCode] = ErrorCode.MESSAGE_TOO_LARGE
