@@ -54,6 +54,10 @@ class TimestampOffset(NamedTuple):
     offset: Offset
 
 
+def _increases(column: array[int]) -> bool:
+    return all(map(lt, column, islice(column, 1, None)))
+
+
 class _SparseIndex(ABC):
     """What the two kinds share: columns in memory, and a file that follows them."""
 
@@ -114,6 +118,9 @@ class _SparseIndex(ABC):
     def _encode(self, start: int) -> bytes:
         """The entries from ``start`` on, as the file has them."""
 
+    @abstractmethod
+    def _offsets_in_order(self, offsets: array[int]) -> bool: ...
+
     def _used_size(self, data: bytes) -> int:
         """Where the entries end in a file that may still be preallocated."""
         used = len(data.rstrip(b"\0"))
@@ -134,10 +141,7 @@ class _SparseIndex(ABC):
         self._loaded = True
 
     def _check_order(self, offsets: array[int], values: array[int]) -> None:
-        ordered = all(map(lt, values, islice(values, 1, None))) and all(
-            map(le, offsets, islice(offsets, 1, None))
-        )
-        if not ordered:
+        if not (_increases(values) and self._offsets_in_order(offsets)):
             raise CorruptIndex(f"{self.path}: entries do not increase")
         if offsets and (offsets[0] < 0 or values[0] < 0):
             raise CorruptIndex(
@@ -312,10 +316,8 @@ class OffsetIndex(_SparseIndex):
         pack = self._ENTRY.pack
         return b"".join(map(pack, self._offsets[start:], self._values[start:]))
 
-    def _check_order(self, offsets: array[int], values: array[int]) -> None:
-        if not all(map(lt, offsets, islice(offsets, 1, None))):
-            raise CorruptIndex(f"{self.path}: offsets do not increase")
-        super()._check_order(offsets, values)
+    def _offsets_in_order(self, offsets: array[int]) -> bool:
+        return _increases(offsets)
 
     @property
     def is_full(self) -> bool:
@@ -403,6 +405,9 @@ class TimeIndex(_SparseIndex):
     def _encode(self, start: int) -> bytes:
         pack = self._ENTRY.pack
         return b"".join(map(pack, self._values[start:], self._offsets[start:]))
+
+    def _offsets_in_order(self, offsets: array[int]) -> bool:
+        return all(map(le, offsets, islice(offsets, 1, None)))
 
     def _used_size(self, data: bytes) -> int:
         # Timestamp 0 at the base offset is a real entry of twelve zero bytes, but only a
