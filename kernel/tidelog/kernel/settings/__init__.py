@@ -1,0 +1,16 @@
+"""Settings: one table per scope, how values are given, and what a broker and a topic run with."""
+
+from tidelog.kernel.settings.topic_config import TopicConfig, parse_topic_overrides
+from tidelog.kernel.settings.types import InvalidSettings, InvalidValue, Setting
+from tidelog.kernel.settings.values import Link, Origin, Settings
+
+__all__ = [
+    "InvalidSettings",
+    "InvalidValue",
+    "Link",
+    "Origin",
+    "Setting",
+    "Settings",
+    "TopicConfig",
+    "parse_topic_overrides",
+]
