@@ -1,0 +1,200 @@
+"""An asyncio event loop on which time passes only when nothing else is left to do.
+
+Theory: all that makes a run of asyncio differ from the next is real time, I/O, threads, and
+sets of tasks that are iterated in the order of their addresses. Here the loop jumps to the
+next timer instead of waiting, there is no I/O and no thread, and tasks and futures are hashed
+by the order in which they were made. What is left depends on the seed alone, so a run can be
+repeated in another process and under another ``PYTHONHASHSEED``.
+
+With a ``Random`` for ``shuffle`` the tasks that are ready at one moment run in a drawn order.
+Other callbacks keep their places, because asyncio promises that ``call_soon`` is first come,
+first served, and protocols rely on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, TypeVar, TypeVarTuple
+
+from tidelog.simulation.clock import SimClock
+from tidelog.simulation.random import SimRandom
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Deadlock(RuntimeError):
+    """Every task waits, and no timer is set that could ever wake one."""
+
+
+class TimeLimitExceeded(RuntimeError):
+    """The simulation went on for longer, in virtual time, than it was allowed to."""
+
+
+class _VirtualTask(asyncio.Task[T]):
+    def __init__(self, coro: Any, *, loop: VirtualEventLoop, **options: Any) -> None:
+        # asyncio registers the task, and so hashes it, while it is being initialised.
+        self._sequence = loop.next_sequence()
+        if options.get("name") is None:
+            # Default names are numbered per process, which would differ between two runs.
+            options["name"] = f"task-{self._sequence}"
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._sequence
+
+
+class _VirtualFuture(asyncio.Future[T]):
+    def __init__(self, *, loop: VirtualEventLoop) -> None:
+        self._sequence = loop.next_sequence()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._sequence
+
+
+class _TimeSelector:
+    """Stands where asyncio polls its sockets; polling is how time passes."""
+
+    def __init__(self, loop: VirtualEventLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[object]:
+        if timeout is None:
+            raise Deadlock(self._loop.describe_waiting())
+        if timeout > 0:
+            self._loop.pass_time()
+        return []
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class VirtualEventLoop(asyncio.BaseEventLoop):
+    """The loop of a simulation. ``time()`` starts at 0."""
+
+    _ready: Any  # asyncio's queue of handles that run next
+    _scheduled: list[Any]  # asyncio's heap of timers
+
+    def __init__(self, *, shuffle: SimRandom | None = None, time_limit_s: float = math.inf) -> None:
+        self._sequence = 0
+        self._now_s = 0.0
+        self._time_limit_s = time_limit_s
+        self._shuffle = shuffle
+        super().__init__()
+        self._selector = _TimeSelector(self)
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        return self._now_s
+
+    def elapsed_ms(self) -> float:
+        return self._now_s * 1000.0
+
+    def next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    def pass_time(self) -> None:
+        """Jump to the next timer."""
+        self._now_s = max(self._now_s, self._scheduled[0].when())
+        if self._now_s > self._time_limit_s:
+            limit = f"{self._time_limit_s} s of virtual time are over"
+            raise TimeLimitExceeded(f"{limit}; {self.describe_waiting()}")
+
+    def describe_waiting(self) -> str:
+        tasks = sorted(asyncio.all_tasks(self), key=hash)
+        names = ", ".join(task.get_name() for task in tasks)
+        return f"at {self._now_s:.3f} s these tasks wait: {names or 'none'}"
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _VirtualFuture(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+        **options: Any,
+    ) -> asyncio.Task[T]:
+        text = None if name is None else str(name)
+        return _VirtualTask(coro, loop=self, name=text, context=context, **options)
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        raise RuntimeError("there are no threads in a simulation: use the Offload port")
+
+    def _run_once(self) -> None:
+        if self._shuffle is not None and len(self._ready) > 1:
+            self._shuffle_ready_tasks(self._shuffle)
+        super()._run_once()  # type: ignore[misc]
+
+    def _shuffle_ready_tasks(self, random: SimRandom) -> None:
+        handles = list(self._ready)
+        places = [index for index, handle in enumerate(handles) if _steps_a_task(handle)]
+        drawn = list(places)
+        random.shuffle(drawn)
+        shuffled = list(handles)
+        for place, source in zip(places, drawn, strict=True):
+            shuffled[place] = handles[source]
+        self._ready.clear()
+        self._ready.extend(shuffled)
+
+    def _process_events(self, event_list: list[object]) -> None:
+        """There are none: the selector knows no files."""
+
+    def _write_to_self(self) -> None:
+        """Nobody has to be woken from a poll that does not wait."""
+
+
+def _steps_a_task(handle: Any) -> bool:
+    callback = handle._callback
+    return isinstance(getattr(callback, "__self__", None), asyncio.Task)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a simulation is given: its loop, the true time and the source of all chance."""
+
+    loop: VirtualEventLoop
+    clock: SimClock
+    random: SimRandom
+
+
+def run_simulation(
+    main: Callable[[World], Coroutine[Any, Any, T]],
+    seed: int,
+    *,
+    shuffle: bool = True,
+    time_limit_s: float = math.inf,
+) -> T:
+    """Run ``main`` to its end on a virtual loop and return its result.
+
+    An exception that a forgotten task died of, or that a callback raised, fails the run when
+    ``main`` ends without one of its own (provided asyncio has noticed it by then).
+    """
+    random = SimRandom(seed)
+    order = random.fork("ready tasks") if shuffle else None
+    loop = VirtualEventLoop(shuffle=order, time_limit_s=time_limit_s)
+    unhandled: list[BaseException] = []
+
+    def note_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(error := context.get("exception"), BaseException):
+            unhandled.append(error)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(note_unhandled)
+    world = World(loop, SimClock(elapsed_ms=loop.elapsed_ms), random)
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        result = runner.run(main(world))
+    if unhandled:
+        raise unhandled[0]
+    return result
