@@ -13,6 +13,7 @@ The native libraries are imported on first use; most batches a broker sees are n
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from typing import TYPE_CHECKING, Final
@@ -191,15 +192,15 @@ def _lz4_decompress(data: ByteView, limit_bytes: int) -> bytes:
     from cramjam import DecompressionError, lz4
 
     # The library has no limit of its own, but it stops at the end of the buffer it is given.
-    # The pages of a large zeroed buffer cost nothing until they are written.
-    output = bytearray(min(limit_bytes, _LZ4_MAX_RATIO * len(data)))
-    try:
-        size = lz4.decompress_into(data, output)
-    except DecompressionError as error:
-        if len(output) == limit_bytes and "whole buffer" in str(error):
-            raise _too_large(Codec.LZ4, limit_bytes) from None
-        raise _corrupt(Codec.LZ4, error) from None
-    return bytes(memoryview(output)[:size])
+    # Fresh anonymous memory, because pages that are not written to cost nothing.
+    capacity = max(1, min(limit_bytes, _LZ4_MAX_RATIO * len(data)))
+    with mmap.mmap(-1, capacity) as output:
+        try:
+            return output[: lz4.decompress_into(data, output)]
+        except DecompressionError as error:
+            if capacity >= limit_bytes and "whole buffer" in str(error):
+                raise _too_large(Codec.LZ4, limit_bytes) from None
+            raise _corrupt(Codec.LZ4, error) from None
 
 
 def _zstd_compress(data: ByteView, level: int) -> bytes:

@@ -11,43 +11,52 @@ from typing import Final
 
 from tidelog.wire.errors import InvalidRecord
 
-INT32_SHIFT_END: Final = 35
-INT64_SHIFT_END: Final = 70
-_INT32_ZIGZAG_END: Final = 1 << 32
-_INT64_ZIGZAG_END: Final = 1 << 64
+ONE_BYTE_VALUES: Final = tuple((raw >> 1) ^ -(raw & 1) for raw in range(0x80))
+"""What a varint of a single byte stands for, by that byte."""
+
+_INT32_BITS: Final = 32
+_INT64_BITS: Final = 64
 
 
-def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """An int32 and the position behind it."""
-    raw, position = _read_unsigned(data, position, INT32_SHIFT_END)
-    if raw >= _INT32_ZIGZAG_END:
-        raise InvalidRecord(f"varint before byte {position} of the records: over 32 bits")
-    return (raw >> 1) ^ -(raw & 1), position
+    try:
+        low = data[position]
+        if low < 0x80:
+            return ONE_BYTE_VALUES[low], position + 1
+        high = data[position + 1]
+        if high < 0x80:
+            raw = low & 0x7F | high << 7
+            return (raw >> 1) ^ -(raw & 1), position + 2
+    except IndexError:
+        raise _ends_inside(position) from None
+    return _read_slowly(data, position, _INT32_BITS)
 
 
-def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def read_varlong(data: bytes, position: int) -> tuple[int, int]:
     """An int64 and the position behind it."""
-    raw, position = _read_unsigned(data, position, INT64_SHIFT_END)
-    if raw >= _INT64_ZIGZAG_END:
-        raise InvalidRecord(f"varlong before byte {position} of the records: over 64 bits")
-    return (raw >> 1) ^ -(raw & 1), position
+    if position < len(data) and (low := data[position]) < 0x80:
+        return ONE_BYTE_VALUES[low], position + 1
+    return _read_slowly(data, position, _INT64_BITS)
 
 
-def _read_unsigned(data: bytes | memoryview, position: int, shift_end: int) -> tuple[int, int]:
-    raw = shift = 0
-    while True:
+def _read_slowly(data: bytes, position: int, bits: int) -> tuple[int, int]:
+    start, raw, shift = position, 0, 0
+    byte = 0x80
+    while byte >= 0x80:
         if position >= len(data):
-            raise InvalidRecord(f"varint at byte {position} of the records: they end inside it")
+            raise _ends_inside(start)
         byte = data[position]
         position += 1
         raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return raw, position
         shift += 7
-        if shift == shift_end:
-            raise InvalidRecord(
-                f"varint before byte {position} of the records: over {shift_end // 7} bytes"
-            )
+        if shift > bits and (byte >= 0x80 or raw >> bits):
+            raise InvalidRecord(f"varint at byte {start} of the records: over {bits} bits")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _ends_inside(position: int) -> InvalidRecord:
+    return InvalidRecord(f"varint at byte {position} of the records: they end inside it")
 
 
 def write_varint(output: bytearray, value: int) -> None:
