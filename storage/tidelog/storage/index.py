@@ -10,7 +10,7 @@ beginning, as Kafka's tools expect it; ``trim`` cuts it to what is used. It is w
 ``pwrite`` and never mapped, so that a full disk is an error and not a SIGBUS. Offsets and
 positions are stored relative to the segment, in 31 bits.
 
-Owner: the segment, on the event loop. Only ``sync`` may run elsewhere meanwhile.
+Owner: the segment, on the event loop.
 
 Invariants: offsets increase strictly in an offset index; timestamps increase strictly and
 offsets never fall in a time index; the file equals memory up to ``_written`` entries and is
@@ -242,17 +242,21 @@ class _SparseIndex(ABC):
             self._writable_file().pwrite(data, self._written * self.ENTRY_SIZE)
             self._written = count
 
+    def file_to_sync(self) -> File:
+        """The open file, for a flush that is decided here and done elsewhere."""
+        return self._writable_file()
+
+    def file_to_sync(self) -> File:
+        """The file, up to date with memory; its ``sync`` may run off the event loop.
+
+        It stays open until ``close``, ``unload`` or ``delete``.
+        """
+        self.write_back()
+        return self._writable_file()
+
     def sync(self) -> None:
-        """Make durable what was written back. May run off the event loop."""
-        file = self._file
-        if file is not None:
-            file.sync()
-            return
-        file = self._disk.open(self.path)
-        try:
-            file.sync()
-        finally:
-            file.close()
+        """Make all entries durable."""
+        self.file_to_sync().sync()
 
     def grow(self) -> None:
         """Become active again: room for the largest number of entries."""

@@ -7,7 +7,7 @@ point passes its segment, and recovery rebuilds what may have been lost.
 
 Most segments never see an abort and have no file: it is made by the first entry.
 
-Owner: the segment, on the event loop. Only ``sync`` may run elsewhere meanwhile.
+Owner: the segment, on the event loop.
 
 Invariants: entries are in the order of their markers' offsets; the file is memory, packed.
 """
@@ -141,17 +141,20 @@ class TxnIndex:
             self._file = self._disk.open(self.path, create=True)
         return self._file
 
+    def file_to_sync(self) -> File | None:
+        """The file, if there is one; its ``sync`` may run off the event loop.
+
+        It stays open until ``close``, ``unload`` or ``delete``.
+        """
+        if self._file is None and self._disk.stat(self.path) is None:
+            return None
+        return self._writable_file()
+
     def sync(self) -> None:
-        """Make the entries durable, if there are any. May run off the event loop."""
-        file = self._file
+        """Make the entries durable, if there are any."""
+        file = self.file_to_sync()
         if file is not None:
             file.sync()
-        elif self._disk.stat(self.path) is not None:
-            file = self._disk.open(self.path)
-            try:
-                file.sync()
-            finally:
-                file.close()
 
     def unload(self) -> None:
         """Give memory and descriptor back; the file is read again when it is needed."""

@@ -188,6 +188,18 @@ def test_an_active_index_is_a_hole_of_full_size_until_it_is_trimmed(tmp_path: Pa
     assert path.read_bytes() == struct.pack(">iiii", 3, 70, 4, 140)
 
 
+def test_the_file_to_sync_has_every_entry(tmp_path: Path) -> None:
+    path = tmp_path / "x.index"
+    index = offset_index(path)
+    index.append(1003, 70)
+    file = index.file_to_sync()
+    assert file.pread(8, 0) == struct.pack(">ii", 3, 70)
+    file.sync()
+    index.trim()
+    assert index.file_to_sync() is file
+    index.close()
+
+
 def test_an_untouched_index_is_not_read_or_changed_by_close(tmp_path: Path) -> None:
     path = tmp_path / "x.index"
     path.write_bytes(b"junk")

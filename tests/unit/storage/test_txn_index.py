@@ -62,6 +62,7 @@ def test_no_file_before_the_first_entry(tmp_path: Path) -> None:
     index.truncate_to(0)
     index.reset()
     index.sync()
+    assert index.file_to_sync() is None
     index.rename(str(tmp_path / "1.txnindex"))
     index.close()
     index.delete()
@@ -74,6 +75,7 @@ def test_an_entry_is_in_the_file_at_once(tmp_path: Path) -> None:
     assert path.read_bytes() == struct.pack(">hqqqq", 0, 7, 3, 10, 11)
     index.append(txn(12, 20, 15, producer_id=8))
     index.sync()
+    assert index.file_to_sync() is not None
     assert TxnIndex(DISK, str(path)).all() == [txn(3, 10, 11), txn(12, 20, 15, producer_id=8)]
     with pytest.raises(ValueError, match="cannot follow one at 20"):
         index.append(txn(12, 20, 15))
