@@ -243,10 +243,6 @@ class _SparseIndex(ABC):
             self._written = count
 
     def file_to_sync(self) -> File:
-        """The open file, for a flush that is decided here and done elsewhere."""
-        return self._writable_file()
-
-    def file_to_sync(self) -> File:
         """The file, up to date with memory; its ``sync`` may run off the event loop.
 
         It stays open until ``close``, ``unload`` or ``delete``.
