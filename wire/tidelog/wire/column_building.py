@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from tidelog.kernel.ids import TimestampMs
 from tidelog.kernel.ports import ByteView
-from tidelog.wire.batch import DELETE_HORIZON_BIT, Codec, TimestampType, assemble
+from tidelog.wire.batch import CODEC_MASK, DELETE_HORIZON_BIT, Codec, TimestampType, assemble
 from tidelog.wire.codecs import compress
 from tidelog.wire.columns import RecordColumns
 from tidelog.wire.records import emptied_batch, header_of
@@ -99,14 +100,17 @@ def _heads(
     return join_rows([varint_matrix(lengths), *fields])
 
 
-def _rows(joined: bytes, ends: Int64s) -> Iterator[bytes]:
-    stops = ends.tolist()
-    return map(joined.__getitem__, map(slice, [0, *stops[:-1]], stops))
+def _rows(joined: bytes, sizes: Int64s) -> Iterator[bytes]:
+    return map(BytesIO(joined).read, sizes.tolist())
 
 
 def _slices(blob: ByteView, start: Int64s, length: Int64s) -> Iterator[bytes | memoryview]:
+    sizes = np.maximum(length, 0)
+    stop = start + sizes
     data = blob if isinstance(blob, bytes) else memoryview(blob)
-    stop = start + np.maximum(length, 0)
+    if len(start) and bool((start[1:] == stop[:-1]).all()):
+        # Nothing between the slices: reading on is three times faster than slicing.
+        return _rows(bytes(data[int(start[0]) : int(stop[-1])]), sizes)
     return map(data.__getitem__, map(slice, start.tolist(), stop.tolist()))
 
 
@@ -157,9 +161,15 @@ def build_batch_from_columns(
     return assemble(header, compress(codec, section, level))
 
 
+def _indices(selection: Selection) -> Int64s:
+    if selection.dtype == np.bool_:
+        return np.flatnonzero(selection).astype(np.int64, copy=False)
+    return selection.astype(np.int64, copy=False)
+
+
 def encode_selected(columns: RecordColumns, selection: Selection, base_timestamp: int) -> bytes:
     """The records section of some records of a batch, relative to another base timestamp."""
-    rows = np.flatnonzero(selection) if selection.dtype == np.bool_ else selection
+    rows = _indices(selection)
     header = columns.header
     if (
         base_timestamp == header.base_timestamp
@@ -202,13 +212,13 @@ def rebuild_batch_from_columns(
 ) -> bytes:
     """The batch with these of its records; the columnar form of ``records.rebuild_batch``."""
     header = columns.header
-    rows = np.flatnonzero(selection) if selection.dtype == np.bool_ else selection
+    rows = _indices(selection)
     if not len(rows):
         return emptied_batch(header)
     codec = Codec(header.codec_id) if codec is None else codec
     timestamps = columns.timestamps[rows]
     base_timestamp = int(timestamps[0])
-    attributes = header.attributes & ~0b111 | codec
+    attributes = header.attributes & ~CODEC_MASK | codec
     if header.has_delete_horizon:
         base_timestamp = header.base_timestamp
     elif delete_horizon_ms is not None:

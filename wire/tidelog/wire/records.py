@@ -43,7 +43,13 @@ from tidelog.wire.batch import (
 )
 from tidelog.wire.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
 from tidelog.wire.errors import InvalidRecord
-from tidelog.wire.varints import ONE_BYTE_VALUES, read_varint, read_varlong, write_varint
+from tidelog.wire.varints import (
+    ONE_BYTE_VALUES,
+    read_varint,
+    read_varlong,
+    wrapped_int64,
+    write_varint,
+)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -53,8 +59,7 @@ MIN_RECORD_SIZE: Final = 7
 COLUMNS_PAY_FROM: Final = 50
 """From about this many records on the columnar decoder is the faster one."""
 
-_INT64_END: Final = 1 << 63
-_MAX_BASE_OFFSET: Final = _INT64_END - (1 << 32)
+_MAX_BASE_OFFSET: Final = (1 << 63) - (1 << 32)
 
 
 class Record(NamedTuple):
@@ -142,11 +147,10 @@ def _decode(blob: bytes | memoryview, header: BatchHeader) -> Iterator[Record]:
             raise InvalidRecord(
                 f"record {index}: length is {length}, its fields take {at - start} bytes"
             )
-        timestamp = base_timestamp + timestamp_delta
-        if not -_INT64_END <= timestamp < _INT64_END:
-            raise InvalidRecord(f"record {index}: timestamp {timestamp} is out of range")
         if has_log_append_time:
-            timestamp = header.max_timestamp
+            timestamp: int = header.max_timestamp
+        else:
+            timestamp = wrapped_int64(base_timestamp + timestamp_delta)
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     if position != len(data):
         raise InvalidRecord(
@@ -200,7 +204,7 @@ def read_raw_headers(blob: bytes, start: int, end: int) -> Headers:
     return headers
 
 
-def encode_record(output: bytearray, record: Record, offset_delta: int, time_delta: int) -> None:
+def encode_record(output: bytearray, record: Record, *, offset_delta: int, time_delta: int) -> None:
     """Append one record to a records section."""
     body = bytearray(1)  # attributes: none are defined
     write_varint(body, time_delta)
@@ -250,7 +254,10 @@ def build_batch(
     section = bytearray()
     for record in records:
         encode_record(
-            section, record, record.offset - base_offset, record.timestamp - base_timestamp
+            section,
+            record,
+            offset_delta=record.offset - base_offset,
+            time_delta=wrapped_int64(record.timestamp - base_timestamp),
         )
     if last_offset_delta is None:
         last_offset_delta = records[-1].offset - base_offset

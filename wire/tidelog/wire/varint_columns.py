@@ -84,8 +84,10 @@ def varint_matrix(values: Int64s) -> tuple[Bytes, Int64s]:
 
 
 def join_rows(fields: list[tuple[Bytes, Int64s]]) -> tuple[bytes, Int64s]:
-    """The used bytes of all fields, row by row, and where each row ends."""
+    """The used bytes of all fields, row by row, and how many each row has."""
     used = [np.arange(matrix.shape[1]) < sizes[:, None] for matrix, sizes in fields]
     joined = np.concatenate([matrix for matrix, _ in fields], axis=1)
-    ends = np.cumsum(sum(sizes for _, sizes in fields), dtype=np.int64)
-    return joined[np.concatenate(used, axis=1)].tobytes(), ends
+    row_sizes = np.zeros(len(joined), np.int64)
+    for _, sizes in fields:
+        row_sizes += sizes
+    return joined[np.concatenate(used, axis=1)].tobytes(), row_sizes

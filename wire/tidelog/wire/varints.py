@@ -16,6 +16,7 @@ ONE_BYTE_VALUES: Final = tuple((raw >> 1) ^ -(raw & 1) for raw in range(0x80))
 
 _INT32_BITS: Final = 32
 _INT64_BITS: Final = 64
+_INT64_END: Final = 1 << 63
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -66,3 +67,10 @@ def write_varint(output: bytearray, value: int) -> None:
         output.append(raw & 0x7F | 0x80)
         raw >>= 7
     output.append(raw)
+
+
+def wrapped_int64(value: int) -> int:
+    """Sums and differences of timestamps wrap in 64 bits, for Kafka's as for numpy's integers."""
+    if -_INT64_END <= value < _INT64_END:
+        return value
+    return (value + _INT64_END) % (2 * _INT64_END) - _INT64_END
