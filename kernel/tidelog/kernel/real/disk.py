@@ -130,6 +130,8 @@ class OsFile:
         os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
+        if self._descriptor < 0:  # os.fdatasync would make a ValueError of it
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         _sync_descriptor(self._descriptor, metadata_too=False)
 
     def fileno(self) -> int:
