@@ -247,6 +247,8 @@ class _SparseIndex(ABC):
 
         It stays open until ``close``, ``unload`` or ``delete``.
         """
+        if not self._loaded:
+            self._load()
         self.write_back()
         return self._writable_file()
 
