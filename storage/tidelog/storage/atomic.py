@@ -1,0 +1,30 @@
+"""Replacing a small file so that a crash leaves the old one or the new one, never a mixture."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from tidelog.kernel.ports import ByteView, Disk
+
+TMP_SUFFIX: Final = ".tmp"
+
+
+def write_atomically(disk: Disk, path: str, data: ByteView) -> None:
+    """Durable on return: written aside, synced, renamed, and the directory synced."""
+    aside = path + TMP_SUFFIX
+    try:
+        file = disk.open(aside, create=True)
+        try:
+            file.truncate(0)
+            file.pwrite(data, 0)
+            file.sync()
+        finally:
+            file.close()
+    except OSError:
+        # On a full disk every byte counts; what went wrong matters more than the leftover.
+        with suppress(OSError):
+            disk.unlink(aside)
+        raise
+    disk.rename(aside, path)
+    disk.sync_dir(path.rpartition("/")[0])
