@@ -53,7 +53,8 @@ class ClientConnection(Protocol):
         """Send the buffers one after the other, as if joined.
 
         Returns when the last byte was handed over; until then the buffers must not change. A
-        client that does not read holds the writer up. ``ConnectionLost`` as above.
+        client that does not read holds the writer up. ``ConnectionLost`` as above. A write that
+        fails or is cancelled closes the connection, because half a frame may be out.
         """
         ...
 
