@@ -1,6 +1,10 @@
-"""Settings: one table per scope, how values are given, and what a broker and a topic run with."""
+"""Settings: one table per scope, how values are given, and what a broker and a topic run with.
 
-from tidelog.kernel.settings.topic_config import TopicConfig, parse_topic_overrides
+Start-up reads settings with `tidelog.kernel.settings.load.load`; it and the addresses
+(`checks.endpoints`) are not imported here, so that a log that needs a TopicConfig stays light.
+"""
+
+from tidelog.kernel.settings.topic_config import TopicConfig, parse_topic_overrides, topic_chain
 from tidelog.kernel.settings.types import InvalidSettings, InvalidValue, Setting
 from tidelog.kernel.settings.values import Link, Origin, Settings
 
@@ -13,4 +17,5 @@ __all__ = [
     "Settings",
     "TopicConfig",
     "parse_topic_overrides",
+    "topic_chain",
 ]

@@ -185,6 +185,8 @@ class Settings:
         found = self.first_given(names)
         if found is not None:
             return found[0]
+        if row.required:  # the default of a synonym (broker.id's -1) is no answer
+            return None
         for synonym in names:
             default = BROKER_SETTINGS[synonym.name].default
             if default is not None:
