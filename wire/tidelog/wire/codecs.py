@@ -13,7 +13,6 @@ The native libraries are imported on first use; most batches a broker sees are n
 
 from __future__ import annotations
 
-import mmap
 import struct
 import zlib
 from typing import TYPE_CHECKING, Final
@@ -42,6 +41,9 @@ _LZ4_BLOCK_SIZE: Final = 64 * 1024
 _LZ4_STORED_BIT: Final = 0x8000_0000
 _LZ4_END: Final = bytes(4)
 _LZ4_MAX_RATIO: Final = 256
+_LZ4_DICTIONARY_FLAG: Final = 0x01
+_LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+_LZ4_BLOCK_CHECKSUM_FLAG: Final = 0x10
 _LZ4_DEFAULT_LEVEL: Final = 9
 """Kafka's number for the fast compressor; any other level means high compression (KIP-390)."""
 
@@ -192,15 +194,36 @@ def _lz4_decompress(data: ByteView, limit_bytes: int) -> bytes:
     from cramjam import DecompressionError, lz4
 
     # The library has no limit of its own, but it stops at the end of the buffer it is given.
-    # Fresh anonymous memory, because pages that are not written to cost nothing.
-    capacity = max(1, min(limit_bytes, _LZ4_MAX_RATIO * len(data)))
-    with mmap.mmap(-1, capacity) as output:
-        try:
-            return output[: lz4.decompress_into(data, output)]
-        except DecompressionError as error:
-            if capacity >= limit_bytes and "whole buffer" in str(error):
-                raise _too_large(Codec.LZ4, limit_bytes) from None
-            raise _corrupt(Codec.LZ4, error) from None
+    most = _lz4_most_bytes(memoryview(data))
+    output = bytearray(min(most, limit_bytes))
+    try:
+        size = lz4.decompress_into(data, output)
+    except DecompressionError as error:
+        if most > limit_bytes and "whole buffer" in str(error):
+            raise _too_large(Codec.LZ4, limit_bytes) from None
+        raise _corrupt(Codec.LZ4, error) from None
+    return bytes(memoryview(output)[:size])
+
+
+def _lz4_most_bytes(frame: memoryview) -> int:
+    """What the blocks of a frame can decompress to at most, by their headers alone."""
+    if len(frame) < len(_LZ4_HEADER):
+        raise _corrupt(Codec.LZ4, "the data ends too early")
+    flags, block_size_code = frame[4], frame[5] >> 4 & 7
+    block_bytes = 1 << (8 + 2 * block_size_code)
+    position = len(_LZ4_HEADER)
+    position += 8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0
+    position += 4 if flags & _LZ4_DICTIONARY_FLAG else 0
+    checksum = 4 if flags & _LZ4_BLOCK_CHECKSUM_FLAG else 0
+    most = 0
+    while position + _U32_LITTLE.size <= len(frame):
+        field = _U32_LITTLE.unpack_from(frame, position)[0]
+        if field == 0:
+            break
+        stored = field & ~_LZ4_STORED_BIT
+        most += stored if field & _LZ4_STORED_BIT else min(block_bytes, _LZ4_MAX_RATIO * stored)
+        position += _U32_LITTLE.size + stored + checksum
+    return most
 
 
 def _zstd_compress(data: ByteView, level: int) -> bytes:
