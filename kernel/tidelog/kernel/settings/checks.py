@@ -7,15 +7,15 @@ address. So has a node whose `listeners` were not given at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from tidelog.kernel.addresses import SocketAddress
+from tidelog.kernel.ids import NodeId
 from tidelog.kernel.settings.listeners import (
-    Address,
     Listener,
     MalformedAddress,
-    Voter,
     parse_address,
     parse_listener,
     parse_protocol_map,
@@ -29,6 +29,7 @@ DEFAULT_RPC_PORT: Final = 9093
 
 _T = TypeVar("_T")
 _Listeners: TypeAlias = tuple[Listener, ...]
+_Nodes: TypeAlias = Mapping[NodeId, SocketAddress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,15 @@ class Endpoints:
 
     rpc: Listener
     """For the other nodes."""
-    rpc_advertised: Address
+    rpc_advertised: SocketAddress
     """Where the other nodes dial this one; the host may be empty, as below."""
     clients: tuple[Listener, ...]
     """For Kafka clients; none on a node that is only a controller."""
     advertised: tuple[Listener, ...]
     """What clients are told; a host may be empty, which means this machine's name."""
-    voters: tuple[Voter, ...]
-    bootstrap: tuple[Address, ...]
-    dial_overrides: tuple[Voter, ...]
+    voters: _Nodes
+    bootstrap: tuple[SocketAddress, ...]
+    dial_overrides: _Nodes
 
 
 def endpoints(settings: Settings) -> Endpoints:
@@ -84,10 +85,11 @@ def _clients(controllers: tuple[str, ...], listeners: _Listeners) -> _Listeners:
     return tuple(listener for listener in listeners if listener.name not in controllers)
 
 
-def _rpc_advertised(settings: Settings, voters: tuple[Voter, ...], rpc: Listener) -> Address:
+def _rpc_advertised(settings: Settings, voters: _Nodes, rpc: Listener) -> SocketAddress:
     """A voter is dialled where the list of voters says, whatever it listens on itself."""
-    own = next((voter for voter in voters if voter.node_id == settings.get("node.id")), None)
-    return rpc.address if own is None else Address(own.host, own.port)
+    node_id = settings.get("node.id")
+    own = voters.get(NodeId(node_id)) if isinstance(node_id, int) else None
+    return own or rpc.address
 
 
 def _first(names: tuple[str, ...]) -> str:
@@ -101,11 +103,11 @@ def _of(name: str, read: Callable[[], _T]) -> _T:
         raise MalformedAddress(f"{name}: {malformed}") from None
 
 
-def _voters_of(settings: Settings, name: str) -> tuple[Voter, ...]:
+def _voters_of(settings: Settings, name: str) -> _Nodes:
     return _of(name, lambda: parse_voters(settings.get_list(name)))
 
 
-def _bootstrap_of(settings: Settings) -> tuple[Address, ...]:
+def _bootstrap_of(settings: Settings) -> tuple[SocketAddress, ...]:
     name = "controller.quorum.bootstrap.servers"
     return _of(name, lambda: tuple(parse_address(e, dialled=True) for e in settings.get_list(name)))
 
@@ -226,9 +228,9 @@ def _quorum_conflicts(settings: Settings, addresses: Endpoints) -> list[str]:
             " (host:port) must say where the controllers are"
         ]
     node_id = settings.get("node.id")
-    votes = node_id in {voter.node_id for voter in addresses.voters}
+    votes = node_id in addresses.voters
     is_controller = "controller" in settings.get_list("process.roles")
-    listed = ", ".join(str(voter) for voter in addresses.voters)
+    listed = ", ".join(f"{node}@{address}" for node, address in addresses.voters.items())
     if is_controller and not votes:
         return [f"controller.quorum.voters ({listed}) must list this controller, node {node_id}"]
     if votes and not is_controller:

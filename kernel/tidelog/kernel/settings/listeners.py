@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tidelog.kernel.addresses import SocketAddress, parse_node_addresses
 from tidelog.kernel.ids import NodeId
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -25,17 +26,6 @@ class MalformedAddress(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """A host, which may be empty where one listens, and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
 class Listener:
     """A named address and the security protocol spoken there."""
 
@@ -45,26 +35,14 @@ class Listener:
     protocol: str
 
     @property
-    def address(self) -> Address:
-        return Address(self.host, self.port)
+    def address(self) -> SocketAddress:
+        return SocketAddress(self.host, self.port)
 
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
-    """A controller that votes, or another node with an address."""
-
-    node_id: NodeId
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.node_id}@{Address(self.host, self.port)}"
-
-
-def parse_address(text: str, *, dialled: bool) -> Address:
+def parse_address(text: str, *, dialled: bool) -> SocketAddress:
     """Reads host:port; what is to be dialled needs a host and a port above 0."""
     match = _HOST_PORT.fullmatch(text.strip())
     if match is None:
@@ -74,7 +52,7 @@ def parse_address(text: str, *, dialled: bool) -> Address:
         raise MalformedAddress(f"'{text}': a port is at most 65535")
     if dialled and (not host or port == 0):
         raise MalformedAddress(f"'{text}' needs a host and a port above 0")
-    return Address(host, port)
+    return SocketAddress(host, port)
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
@@ -110,18 +88,16 @@ def parse_listener(
     return Listener(name, address.host, address.port, protocol)
 
 
-def parse_voters(entries: Iterable[str]) -> tuple[Voter, ...]:
+def parse_voters(entries: Iterable[str]) -> dict[NodeId, SocketAddress]:
     """Reads id@host:port entries; an id given twice is an error."""
-    voters: dict[int, Voter] = {}
-    for entry in entries:
-        number, at, address_text = entry.strip().partition("@")
-        if not at or not re.fullmatch(r"[0-9]{1,10}", number):
-            raise MalformedAddress(f"'{entry}' is not id@host:port")
-        address = parse_address(address_text, dialled=True)
-        if int(number) in voters:
-            raise MalformedAddress(f"node {number} is listed twice")
-        voters[int(number)] = Voter(NodeId(int(number)), address.host, address.port)
-    return tuple(voters.values())
+    try:
+        voters = parse_node_addresses(",".join(entries))
+    except ValueError as malformed:
+        raise MalformedAddress(str(malformed)) from None
+    for node_id, address in voters.items():
+        if address.port == 0:
+            raise MalformedAddress(f"node {node_id} at {address} needs a port above 0")
+    return voters
 
 
 def same_endpoint_conflicts(listeners: Iterable[Listener]) -> list[str]:

@@ -119,17 +119,6 @@ class OneOf:
         return ("(case insensitive) " if self.any_case else "") + f"[{', '.join(self.words)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class NonEmpty:
-    """At least one character, or one entry."""
-
-    def objection(self, value: Value) -> str | None:
-        return None if value else "must not be empty"
-
-    def __str__(self) -> str:
-        return "not empty"
-
-
 _THROTTLED_REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 _THROTTLED_FORM: Final = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 
