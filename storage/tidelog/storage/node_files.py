@@ -43,8 +43,9 @@ _VERSION_KEY: Final = "version"
 _CLUSTER_KEY: Final = "cluster.id"
 _DIRECTORY_KEY: Final = "directory.id"
 _NODE_KEYS: Final = {0: "broker.id", 1: "node.id"}
-_DAYS: Final = "Mon Tue Wed Thu Fri Sat Sun".split()
-_MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                  "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")  # fmt: skip
 
 
 class CorruptNodeFile(Exception):
