@@ -1,0 +1,1 @@
+"""One partition's log: segments, indexes, epochs, producer state, recovery and retention."""

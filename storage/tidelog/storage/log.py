@@ -1,0 +1,605 @@
+"""One partition's log: the only thing that writes to its directory.
+
+Theory: a log is a list of segments of which the last is written, plus three small histories
+that are derived from the batches and kept beside them: leader epochs, producers, and what has
+been flushed. All methods are synchronous and run on one thread; what blocks for long (fsync,
+recovery, replay) is handed out as steps for an ``Offload``.
+
+Offsets are exclusive ends: ``log_start`` ≤ last stable offset ≤ ``high_watermark`` ≤
+``end_offset``, and ``recovery_point`` ≤ ``end_offset``.
+
+After an I/O error that leaves the file in doubt the log refuses every further write until it
+is opened again (hazard: going on appending behind a hole). A full disk is not such an error:
+the partial write is cut off and the producer is told.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import (
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TimestampMs,
+    TopicPartition,
+)
+from tidelog.kernel.ports import ByteView, Disk, Random, Steps, in_one_go
+from tidelog.kernel.settings import TopicConfig
+from tidelog.storage import read as reading
+from tidelog.storage.checkpoints import write_epoch_checkpoint
+from tidelog.storage.epoch_cache import EpochCache
+from tidelog.storage.flush import Flush, FlushState
+from tidelog.storage.names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_file,
+)
+from tidelog.storage.producer_log import ProducerLog
+from tidelog.storage.producer_state import Duplicate
+from tidelog.storage.read import FoundByTime, LogRead
+from tidelog.storage.retention import RetentionFacts, RetentionPlan, plan_retention
+from tidelog.storage.roll import Incoming, roll_reason
+from tidelog.storage.segment import Segment
+from tidelog.storage.segments import SegmentList
+from tidelog.storage.txn_index import AbortedTxn
+from tidelog.storage.validation import Origin, Rejected, validate
+from tidelog.wire.batch import STAMP_SIZE, BatchHeader, check_batch, stamped_prefix
+from tidelog.wire.control import EndTxnMarker, build_marker_batch, read_marker
+from tidelog.wire.errors import IncompleteBatch
+
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REFILL_BYTES: Final = 64 * 1024 * 1024
+_SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+
+class LogFailed(Exception):
+    """The log met an I/O error and is closed to writers until it is opened again."""
+
+
+class OffsetsNotContiguous(Exception):
+    """A replicated batch does not follow the log's end; the fetcher asked for another offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    base_offset: Offset
+    last_offset: Offset
+    log_append_time_ms: TimestampMs
+    is_duplicate: bool = False
+    """The batch was there already; nothing was written (idempotent producer)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlink:
+    """A file that has left the log and is to be removed at its time."""
+
+    path: str
+    due_ms: TimestampMs
+
+
+class Log:
+    """See the module. Made by ``tidelog.storage.recovery.open_log``."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        tp: TopicPartition,
+        config: TopicConfig,
+        random: Random,
+        *,
+        segments: SegmentList,
+        producers: ProducerLog,
+        epochs: EpochCache,
+        log_start: Offset,
+        end_offset: Offset,
+        high_watermark: Offset,
+        recovery_point: Offset,
+    ) -> None:
+        self._disk = disk
+        self._random = random
+        self.directory = directory
+        self.tp = tp
+        self.config = config
+        self.segments = segments
+        self.producers = producers
+        self.epochs = epochs
+        self.epochs_are_dirty = False
+        self.log_start = log_start
+        self.end_offset = end_offset
+        self.high_watermark = high_watermark
+        self.failure: str | None = None
+        self.is_short_of_space = False
+        self.unlinks: list[Unlink] = []
+        self._flush = FlushState(directory, recovery_point)
+        self._retired: list[Segment] = []
+
+    # --- where the log stands ----------------------------------------------------------
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below is on stable storage, with its indexes and directory entries."""
+        return self._flush.flushed_end
+
+    @property
+    def flushed_end(self) -> Offset:
+        """How far an acknowledgement may count on this replica (DESIGN: two ends of a log)."""
+        if self.config.flush_policy == "page-cache":
+            return self.end_offset
+        return self._flush.flushed_end
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        unstable = self.producers.states.first_unstable_offset(self.high_watermark)
+        return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
+
+    @property
+    def size(self) -> int:
+        return self.segments.size
+
+    def advance_high_watermark(self, offset: Offset) -> Offset:
+        """Move the high watermark, within the log; its new value."""
+        self.high_watermark = max(self.log_start, min(offset, self.end_offset))
+        self.producers.states.on_high_watermark(self.high_watermark)
+        return self.high_watermark
+
+    def begin_epoch(self, epoch: LeaderEpoch) -> None:
+        """This replica leads from here on: note where the epoch starts (KIP-101)."""
+        if self.epochs.assign(epoch, self.end_offset):
+            self.epochs_are_dirty = True
+
+    # --- appending ---------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        data: ByteView,
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: TimestampMs,
+        origin: Origin = Origin.CLIENT,
+    ) -> Appended | Rejected:
+        """Validate one batch, give it its offsets and write it."""
+        self._refuse_if_failed()
+        if self.is_short_of_space:
+            return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: the disk is nearly full")
+        accepted = validate(data, origin, self.config, now_ms)
+        if isinstance(accepted, Rejected):
+            return accepted
+        header = accepted.header
+        if header.producer_id >= 0:
+            outcome = self.producers.states.check(header)
+            if isinstance(outcome, Duplicate):
+                return Appended(
+                    outcome.first_offset, outcome.last_offset, outcome.timestamp, is_duplicate=True
+                )
+            if outcome is not None:
+                return Rejected(outcome, self._producer_message(outcome, header))
+        return self._append_stamped(
+            header, accepted.data, leader_epoch, now_ms, accepted.log_append_time_ms, None
+        )
+
+    def append_marker(
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        marker: EndTxnMarker,
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: TimestampMs,
+    ) -> Appended | Rejected:
+        """End the producer's transaction here, as its coordinator decided."""
+        self._refuse_if_failed()
+        refused = self.producers.states.check_marker(
+            producer_id, producer_epoch, marker.coordinator_epoch
+        )
+        if refused is not None:
+            return Rejected(refused, f"marker of producer {producer_id} epoch {producer_epoch}")
+        data = build_marker_batch(
+            marker.type,
+            coordinator_epoch=marker.coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=now_ms,
+        )
+        return self._append_stamped(
+            check_batch(data), data, leader_epoch, now_ms, NO_TIMESTAMP, marker
+        )
+
+    def _append_stamped(
+        self,
+        header: BatchHeader,
+        data: ByteView,
+        leader_epoch: LeaderEpoch,
+        now_ms: TimestampMs,
+        log_append_time_ms: TimestampMs,
+        marker: EndTxnMarker | None,
+    ) -> Appended | Rejected:
+        base = self.end_offset
+        stamped = BatchHeader(base, header[1], leader_epoch, *header[3:])
+        prefix = stamped_prefix(header, base, leader_epoch)
+        full = self._write(stamped, (prefix, memoryview(data)[STAMP_SIZE:]), now_ms)
+        if full is not None:
+            return full
+        self._take_over(stamped, marker)
+        return Appended(base, stamped.last_offset, log_append_time_ms)
+
+    def append_as_follower(self, data: ByteView, now_ms: TimestampMs) -> Rejected | None:
+        """Append replicated batches as they are; an unfinished one at the end is left out.
+
+        Producer state is updated without the checks a leader makes: what the leader accepted
+        is history, and a replica that lacks some of that history must not refuse it.
+        """
+        self._refuse_if_failed()
+        view, position = memoryview(data), 0
+        while position < len(view):
+            try:
+                header = check_batch(view, position)
+            except IncompleteBatch:
+                return None
+            batch = view[position : position + header.size]
+            self._check_follows(header, now_ms)
+            full = self._write(header, (batch,), now_ms)
+            if full is not None:
+                return full
+            self._take_over(header, read_marker(batch, header) if header.is_control else None)
+            position += header.size
+        return None
+
+    def _check_follows(self, header: BatchHeader, now_ms: TimestampMs) -> None:
+        if header.base_offset >= self.end_offset:
+            return
+        if self.end_offset == self.log_start and header.last_offset >= self.end_offset:
+            # An empty replica asked from the middle of a batch; it takes the whole of it.
+            self.truncate_fully_and_start_at(header.base_offset, now_ms)
+            return
+        raise OffsetsNotContiguous(
+            f"{self.tp}: batch at offset {header.base_offset} does not follow the log end "
+            f"{self.end_offset}"
+        )
+
+    def _write(
+        self, header: BatchHeader, buffers: Sequence[ByteView], now_ms: TimestampMs
+    ) -> Rejected | None:
+        """Into the active segment, or a new one; ``Rejected`` if the disk is full."""
+        incoming = Incoming(header.size, header.max_timestamp, header.last_offset)
+        try:
+            if roll_reason(self.segments.active, incoming, self.config, now_ms) is not None:
+                self.roll(max(header.base_offset, self.end_offset), now_ms)
+            self.segments.active.write(buffers, (header,))
+        except OSError as error:
+            return self._after_write_error(error)
+        return None
+
+    def _after_write_error(self, error: OSError) -> Rejected:
+        """Cut off the partial write; if even that fails, or the disk is broken, give up."""
+        if error.errno in _DISK_FULL:
+            try:
+                self.segments.active.forget_bytes_behind_size()
+            except OSError as second:
+                self.fail(f"could not cut off a partial write: {second}")
+            else:
+                return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}")
+        else:
+            self.fail(f"write failed: {error}")
+        raise LogFailed(f"{self.tp}: {self.failure}") from error
+
+    def _take_over(self, header: BatchHeader, marker: EndTxnMarker | None) -> None:
+        """A batch is in the file: move the end, the epochs and the producers along."""
+        if self.epochs.assign(header.leader_epoch, header.base_offset):
+            self.epochs_are_dirty = True
+        self.end_offset = Offset(header.base_offset + header.last_offset_delta + 1)
+        completed = self.producers.apply(header, marker)
+        if completed is not None and completed.is_aborted:
+            stable = self.producers.states.last_stable_offset_after(completed)
+            self.segments.active.txn_index.append(
+                AbortedTxn(
+                    completed.producer_id, completed.first_offset, completed.last_offset, stable
+                )
+            )
+
+    def _producer_message(self, code: ErrorCode, header: BatchHeader) -> str:
+        return (
+            f"{self.tp}: {code.name} for producer {header.producer_id} epoch "
+            f"{header.producer_epoch} sequence {header.base_sequence}"
+        )
+
+    def fail(self, reason: str) -> None:
+        """Accept nothing more until the log is opened again (KAFKA-10778)."""
+        self.failure = self.failure or reason
+
+    def _refuse_if_failed(self) -> None:
+        if self.failure is not None:
+            raise LogFailed(f"{self.tp}: {self.failure}")
+
+    # --- rolling -----------------------------------------------------------------------
+
+    def roll(self, base_offset: Offset, now_ms: TimestampMs) -> None:
+        """Close the active segment and begin a new one at ``base_offset``.
+
+        The new files are made first: if the disk is full, the old segment stays as it is.
+        """
+        old = self.segments.active
+        if old.size == 0 and old.base_offset == base_offset:
+            return
+        self.producers.end_offset = base_offset
+        self.producers.take_snapshot()
+        new = self._new_segment(base_offset, now_ms)
+        old.close_for_writing()
+        self._flush.closed.append(old)
+        self._flush.directory_is_dirty = True
+        self.segments.append(new)
+
+    def _new_segment(self, base_offset: Offset, now_ms: TimestampMs) -> Segment:
+        jitter_limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        jitter_ms = self._random.randrange(0, jitter_limit) if jitter_limit > 0 else 0
+        try:
+            return Segment.create(
+                self._disk,
+                self.directory,
+                base_offset,
+                self.config,
+                now_ms=now_ms,
+                roll_jitter_ms=jitter_ms,
+            )
+        except OSError:
+            for path in _paths(self.directory, base_offset):
+                self._disk.unlink(path)
+            raise
+
+    # --- flushing ----------------------------------------------------------------------
+
+    def begin_flush(self) -> Flush | None:
+        """Decide the next group commit; None if nothing is due or one is under way."""
+        self._refuse_if_failed()
+        return self._flush.begin(self.end_offset, self.segments.active.file)
+
+    def complete_flush(self, flush: Flush) -> Offset:
+        """The steps of ``flush`` ran without an error; the new recovery point."""
+        self._refuse_if_failed()
+        end = self._flush.complete(flush)
+        for segment in self._retired:
+            segment.close_files()
+        self._retired.clear()
+        return end
+
+    def flush_now(self) -> None:
+        """A flush on the spot, for closing and for tools; not for the event loop."""
+        flush = self.begin_flush()
+        if flush is not None:
+            in_one_go(flush.steps(self._disk))
+            self.complete_flush(flush)
+
+    def distrust_flushes(self) -> None:
+        """After an unclean end: what lies behind the recovery point may only be cached."""
+        behind = list(self.segments.from_offset(self.recovery_point))
+        self._flush.closed = [segment for segment in behind if not segment.is_active]
+        self._flush.directory_is_dirty = True
+
+    def write_epochs(self) -> None:
+        """Make the leader epochs durable; due before a recovery point passes a new entry."""
+        if self.epochs_are_dirty:
+            path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
+            write_epoch_checkpoint(self._disk, path, self.epochs.entries)
+            self.epochs_are_dirty = False
+
+    # --- reading -----------------------------------------------------------------------
+
+    def read(
+        self, offset: Offset, limit: Offset, max_bytes: int, *, whole_first: bool = True
+    ) -> LogRead | ErrorCode:
+        """Records from ``offset`` that lie below ``limit`` (end, high watermark or LSO)."""
+        if not self.log_start <= offset <= self.end_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if offset >= limit:
+            return LogRead(None, self.segments.active.base_offset, 0)
+        return reading.read_slice(self.segments, offset, limit, max_bytes, whole_first=whole_first)
+
+    def aborted_transactions(self, offset: Offset, read: LogRead) -> list[AbortedTxn]:
+        return reading.aborted_transactions(self.segments, offset, read, self.end_offset)
+
+    def find_by_time(self, timestamp: TimestampMs) -> FoundByTime | None:
+        """The first record in log order that is not older than ``timestamp``."""
+        return self._with_epoch(reading.find_by_time(self.segments, timestamp, self.log_start))
+
+    def find_max_timestamp(self) -> FoundByTime | None:
+        return self._with_epoch(reading.find_max_timestamp(self.segments, self.log_start))
+
+    def _with_epoch(self, found: tuple[Offset, TimestampMs] | None) -> FoundByTime | None:
+        if found is None:
+            return None
+        epoch = self.epochs.epoch_for_offset(found[0])
+        return FoundByTime(*found, LeaderEpoch(-1) if epoch is None else epoch)
+
+    # --- cutting from the front --------------------------------------------------------
+
+    def raise_log_start(self, offset: Offset) -> bool:
+        """Records below ``offset`` are gone for readers (DeleteRecords, a leader's start)."""
+        if offset <= self.log_start:
+            return False
+        if offset > self.end_offset:
+            raise ValueError(f"{self.tp}: log start {offset} beyond the end {self.end_offset}")
+        self.log_start = offset
+        if self.epochs.truncate_from_start(offset):
+            self.epochs_are_dirty = True
+        self.high_watermark = max(self.high_watermark, offset)
+        return True
+
+    def apply_retention(self, now_ms: TimestampMs) -> list[RetentionPlan]:
+        """Take out what the policy lets go; what was done, for the log."""
+        self._refuse_if_failed()
+        done: list[RetentionPlan] = []
+        while (plan := self._plan_retention(now_ms)) is not None:
+            if plan.count == len(self.segments):
+                self.roll(self.end_offset, now_ms)
+            self._remove_first(plan.count, now_ms)
+            done.append(plan)
+        return done
+
+    def _plan_retention(self, now_ms: TimestampMs) -> RetentionPlan | None:
+        facts = [
+            RetentionFacts(
+                self.segments.end_of(index, self.end_offset),
+                segment.size,
+                segment.retention_timestamp,
+            )
+            for index, segment in enumerate(self.segments)
+        ]
+        return plan_retention(
+            facts,
+            self.config,
+            log_start=self.log_start,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+        )
+
+    def _remove_first(self, count: int, now_ms: TimestampMs) -> None:
+        # The start moves first: no reader may be sent to a segment that is on its way out.
+        self.raise_log_start(self.segments[count].base_offset)
+        for segment in self.segments.remove_first(count):
+            paths = _paths(self.directory, segment.base_offset)
+            snapshot = self.producers.forget_snapshot(segment.base_offset)
+            if snapshot is not None:
+                paths.append(snapshot)
+            self._retire(segment)
+            self._move_aside(paths, now_ms)
+        self._flush.directory_is_dirty = True
+
+    def _move_aside(self, paths: list[str], now_ms: TimestampMs) -> None:
+        due_ms = TimestampMs(now_ms + self.config.file_delete_delay_ms)
+        for path in paths:
+            if self._disk.stat(path) is not None:
+                self._disk.rename(path, path + DELETED_SUFFIX)
+                self.unlinks.append(Unlink(path + DELETED_SUFFIX, due_ms))
+
+    def unlink_due(self, now_ms: TimestampMs) -> int:
+        """Remove the files whose delay is over; how many."""
+        due = [unlink for unlink in self.unlinks if unlink.due_ms <= now_ms]
+        for unlink in due:
+            self._disk.unlink(unlink.path)
+        self.unlinks = [unlink for unlink in self.unlinks if unlink.due_ms > now_ms]
+        return len(due)
+
+    def _retire(self, segment: Segment) -> None:
+        """Close a segment's files, but never under a flush that may be using them."""
+        self._flush.forget(segment)
+        if self._flush.under_way is None:
+            segment.close_files()
+        else:
+            self._retired.append(segment)
+
+    # --- cutting from the end ----------------------------------------------------------
+
+    def truncate_to(self, offset: Offset, now_ms: TimestampMs) -> bool:
+        """Drop the batch that holds ``offset`` and all behind it; False if there is none.
+
+        Whole segments are unlinked at once and the directory is synced before anything is
+        appended: if an unlink were lost in a power failure, the segment would come back
+        behind newer data.
+        """
+        self._refuse_if_failed()
+        if offset >= self.end_offset:
+            return False
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms)
+            return True
+        try:
+            self._remove_segments_above(offset)
+            self.segments.active.truncate_to(offset)
+            self.segments.active.make_active()
+            self._after_truncation(offset)
+        except OSError as error:
+            self.fail(f"truncation failed: {error}")
+            raise LogFailed(f"{self.tp}: {self.failure}") from error
+        return True
+
+    def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
+        """Empty the log; the next batch may be at ``offset``."""
+        self._refuse_if_failed()
+        try:
+            self._remove_segments_above(Offset(-1))
+            self.segments.append(self._new_segment(offset, now_ms))
+            self.log_start = offset
+            self._after_truncation(offset)
+            self._flush.restarted_at(offset)
+            self._flush.directory_is_dirty = True
+            self.high_watermark = offset
+        except OSError as error:
+            self.fail(f"truncation failed: {error}")
+            raise LogFailed(f"{self.tp}: {self.failure}") from error
+
+    def _remove_segments_above(self, offset: Offset) -> None:
+        # Newest first: whatever a crash leaves behind is a beginning of the log.
+        removed = self.segments.remove_above(offset)
+        for segment in removed:
+            self._retire(segment)
+            for path in _paths(self.directory, segment.base_offset):
+                self._disk.unlink(path)
+        if removed:
+            self._disk.sync_dir(self.directory)
+
+    def _after_truncation(self, offset: Offset) -> None:
+        self.end_offset = offset
+        self._flush.truncated(offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        if self.epochs.truncate_from_end(offset):
+            self.epochs_are_dirty = True
+        self.producers.delete_snapshots_above(offset)
+        in_one_go(self.rebuild_producers())
+
+    def rebuild_producers(self) -> Steps[None]:
+        """Producer state from the newest snapshot and the batches behind it."""
+        start = self.producers.load(self.end_offset, self.log_start)
+        yield from self.producers.replay(self.segments.from_offset(start), start, self.end_offset)
+        self.producers.states.on_high_watermark(self.high_watermark)
+
+    def refill_producer_windows(self) -> Steps[None]:
+        """Find the last batches of each producer, of which a snapshot keeps only one.
+
+        Due when a reopened log becomes leader: a resend of any of the last five batches must
+        be recognised, also right after a failover. They lie near the end of the log, so the
+        walk is bounded.
+        """
+        tail: list[BatchHeader] = []
+        for segment in list(self.segments)[-2:]:
+            start = max(0, segment.size - _REFILL_BYTES)
+            start = segment.start_before_position(start)
+            for count, (_, header) in enumerate(segment.batches(start)):
+                if header.producer_id >= 0:
+                    tail.append(header)
+                if count % 4096 == 0:
+                    yield
+        self.producers.states.refill(tail)
+
+    # --- ending ------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """A clean end: final index entries, producer snapshot, epochs, everything synced."""
+        self._refuse_if_failed()
+        self.producers.end_offset = self.end_offset
+        self.producers.take_snapshot()
+        self.segments.active.close_for_writing()
+        self._flush.closed.append(self.segments.active)
+        self._flush.directory_is_dirty = True
+        self.flush_now()
+        self.write_epochs()
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Let go of every descriptor, as a clean close or a failed log does."""
+        for segment in [*self.segments, *self._retired]:
+            segment.close_files()
+
+
+def _paths(directory: str, base_offset: Offset) -> list[str]:
+    return [segment_file(directory, base_offset, suffix) for suffix in _SEGMENT_SUFFIXES]

@@ -1,0 +1,359 @@
+"""One of a node's ``log.dirs``: its lock and identity, its checkpoints and its logs.
+
+A directory is opened once per process. If an fsync in it fails it is *offline* for the life of
+the process, because the kernel may since have marked the lost pages clean; the node's other
+directories go on serving.
+
+Checkpoint files are written whole, by rename. The leader epochs of a log are made durable
+before a recovery point that covers them is written, because recovery rebuilds epochs only from
+the recovery point on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog.kernel.ids import (
+    BrokerEpoch,
+    DirectoryId,
+    NodeId,
+    Offset,
+    TimestampMs,
+    TopicId,
+    TopicPartition,
+    Uuid,
+)
+from tidelog.kernel.ports import Disk, Offload, Random
+from tidelog.kernel.settings import TopicConfig
+from tidelog.storage.checkpoints import (
+    CorruptCheckpoint,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
+from tidelog.storage.log import Log
+from tidelog.storage.names import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOCK,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    DirKind,
+    delete_dir_name,
+    parse_partition_dir,
+    partition_dir_name,
+    stray_dir_name,
+)
+from tidelog.storage.node_files import (
+    CleanShutdown,
+    InconsistentDirectory,
+    MetaProperties,
+    PartitionMetadata,
+    read_clean_shutdown,
+    read_meta_properties,
+    read_partition_metadata,
+    write_clean_shutdown,
+    write_meta_properties,
+    write_partition_metadata,
+)
+from tidelog.storage.recovery import Opening, Report, open_log
+
+_FIRST_FREE_DIRECTORY_ID: Final = 100
+"""Ids below are reserved by the protocol (unassigned, lost, migrating)."""
+
+
+class LogDirLocked(Exception):
+    """Another process uses the directory."""
+
+
+class TopicIdMismatch(Exception):
+    """The directory on disk belongs to another topic of the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProgress:
+    """How far start-up has come, for the node's log."""
+
+    done: int
+    total: int
+    last: Report
+
+
+class LogDirectory:
+    """See the module. Made by ``open_directory``."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        random: Random,
+        lock: AbstractContextManager[None],
+        meta: MetaProperties,
+        clean_shutdown: CleanShutdown | None,
+    ) -> None:
+        self._disk = disk
+        self._random = random
+        self._lock = lock
+        self.path = path
+        self.meta = meta
+        self.clean_shutdown = clean_shutdown
+        self.failure: str | None = None
+        self.logs: dict[TopicPartition, Log] = {}
+        self.repairs: list[str] = []
+        self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = self._read(LOG_START_CHECKPOINT)
+        self._high_watermarks = self._read(HIGH_WATERMARK_CHECKPOINT)
+
+    @property
+    def directory_id(self) -> DirectoryId:
+        return DirectoryId(self.meta.directory_id)
+
+    def _read(self, name: str) -> dict[TopicPartition, Offset]:
+        """A checkpoint that cannot be read costs work, not data: everything is verified."""
+        path = f"{self.path}/{name}"
+        if self._disk.stat(path) is None:
+            return {}
+        try:
+            return read_offset_checkpoint(self._disk, path)
+        except CorruptCheckpoint as error:
+            self.repairs.append(f"{error}; starting from the logs themselves")
+            self.clean_shutdown = None
+            return {}
+
+    # --- partitions on disk ------------------------------------------------------------
+
+    def partitions(self) -> list[TopicPartition]:
+        """What lies here and is live, sorted."""
+        found = map(parse_partition_dir, self._disk.list_dir(self.path))
+        return sorted(entry.tp for entry in found if entry and entry.kind is DirKind.LIVE)
+
+    def partition_path(self, tp: TopicPartition) -> str:
+        return f"{self.path}/{partition_dir_name(tp)}"
+
+    def topic_id(self, tp: TopicPartition) -> TopicId | None:
+        """The topic a partition directory was made for; None if it does not say."""
+        path = f"{self.partition_path(tp)}/{PARTITION_METADATA}"
+        if self._disk.stat(path) is None:
+            return None
+        return read_partition_metadata(self._disk, path).topic_id
+
+    def remove_leftovers(self) -> list[str]:
+        """Finish the removal of partitions whose topics are gone; what was removed."""
+        removed = []
+        for name in self._disk.list_dir(self.path):
+            entry = parse_partition_dir(name)
+            if entry is not None and entry.kind is DirKind.DELETE:
+                self._disk.remove_tree(f"{self.path}/{name}")
+                removed.append(name)
+        return removed
+
+    # --- opening logs ------------------------------------------------------------------
+
+    def opening(self, tp: TopicPartition, config: TopicConfig, now_ms: TimestampMs) -> Opening:
+        return Opening(
+            self._disk,
+            self.partition_path(tp),
+            tp,
+            config,
+            self._random,
+            now_ms,
+            was_clean=self.clean_shutdown is not None,
+            recovery_point=self._recovery_points.get(tp, Offset(0)),
+            log_start=self._log_starts.get(tp, Offset(0)),
+            high_watermark=self._high_watermarks.get(tp, Offset(0)),
+        )
+
+    async def open_logs(
+        self,
+        offload: Offload,
+        configs: Callable[[TopicPartition], TopicConfig],
+        *,
+        now_ms: TimestampMs,
+        concurrency: int,
+        on_progress: Callable[[OpenProgress], None] = lambda progress: None,
+    ) -> list[Report]:
+        """Open everything that lies here, several logs at a time."""
+        partitions = self.partitions()
+        reports: list[Report] = []
+        gate = asyncio.Semaphore(concurrency)
+
+        async def open_one(tp: TopicPartition) -> None:
+            async with gate:
+                log, report = await offload.run(open_log(self.opening(tp, configs(tp), now_ms)))
+            self.logs[tp] = log
+            reports.append(report)
+            on_progress(OpenProgress(len(reports), len(partitions), report))
+
+        async with asyncio.TaskGroup() as group:
+            for tp in partitions:
+                group.create_task(open_one(tp))
+        return sorted(reports, key=lambda report: report.tp)
+
+    async def create_log(
+        self,
+        offload: Offload,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        *,
+        now_ms: TimestampMs,
+    ) -> Log:
+        """A new, empty log, or the one that is here if it is of the same topic."""
+        existing = self.topic_id(tp)
+        if existing is not None and existing != topic_id:
+            raise TopicIdMismatch(
+                f"{self.partition_path(tp)} belongs to topic {existing}, not to {topic_id}"
+            )
+        log, _ = await offload.run(open_log(self.opening(tp, config, now_ms)))
+        if existing is None:
+            path = f"{self.partition_path(tp)}/{PARTITION_METADATA}"
+            write_partition_metadata(self._disk, path, PartitionMetadata(topic_id))
+            self._disk.sync_dir(self.path)
+        self.logs[tp] = log
+        return log
+
+    # --- leaving -----------------------------------------------------------------------
+
+    def delete_log(self, tp: TopicPartition) -> str:
+        """Take a partition out; its new path, to be removed after the delay."""
+        unique = self._random.randbytes(16).hex()
+        return self._move_away(tp, delete_dir_name(tp, unique))
+
+    def set_stray(self, tp: TopicPartition) -> str:
+        """Keep a partition that the cluster does not place here, out of the way."""
+        unique = self._random.randbytes(16).hex()
+        return self._move_away(tp, stray_dir_name(tp, unique))
+
+    def _move_away(self, tp: TopicPartition, name: str) -> str:
+        log = self.logs.pop(tp, None)
+        if log is not None:
+            log.close_files()
+        target = f"{self.path}/{name}"
+        self._disk.rename(self.partition_path(tp), target)
+        self._disk.sync_dir(self.path)
+        for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
+            checkpoint.pop(tp, None)
+        return target
+
+    # --- checkpoints -------------------------------------------------------------------
+
+    def write_recovery_points(self) -> None:
+        for log in self._sound_logs():
+            log.write_epochs()
+            self._recovery_points[log.tp] = log.recovery_point
+        self._write(RECOVERY_POINT_CHECKPOINT, self._recovery_points)
+
+    def write_log_starts(self) -> None:
+        """Only starts that the first segment's name does not say already."""
+        for log in self._sound_logs():
+            if log.log_start > log.segments[0].base_offset:
+                self._log_starts[log.tp] = log.log_start
+            else:
+                self._log_starts.pop(log.tp, None)
+        self._write(LOG_START_CHECKPOINT, self._log_starts)
+
+    def write_high_watermarks(self) -> None:
+        for log in self._sound_logs():
+            self._high_watermarks[log.tp] = log.high_watermark
+        self._write(HIGH_WATERMARK_CHECKPOINT, self._high_watermarks)
+
+    def _write(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
+        write_offset_checkpoint(self._disk, f"{self.path}/{name}", offsets)
+
+    def _sound_logs(self) -> Iterable[Log]:
+        return [log for log in self.logs.values() if log.failure is None]
+
+    # --- failing and closing -----------------------------------------------------------
+
+    def fail(self, reason: str) -> None:
+        """Go offline for the life of the process, with every log in here."""
+        if self.failure is None:
+            self.failure = reason
+            for log in self.logs.values():
+                log.fail(reason)
+
+    def limit_writes(self, min_free_bytes: int) -> bool:
+        """Refuse produce while the file system is nearly full; True if it is.
+
+        Retention and reads go on, and what they free lets produce go on by itself.
+        """
+        is_low = self._disk.free_bytes(self.path) < min_free_bytes
+        for log in self.logs.values():
+            log.is_short_of_space = is_low
+        return is_low
+
+    def close_cleanly(self, broker_epoch: BrokerEpoch) -> None:
+        """Close every log, then say so; a failed directory is only unlocked."""
+        if self.failure is None:
+            for log in self.logs.values():
+                log.close()
+            self.write_log_starts()
+            self.write_high_watermarks()
+            self.write_recovery_points()
+            path = f"{self.path}/{CLEAN_SHUTDOWN}"
+            write_clean_shutdown(self._disk, path, CleanShutdown(broker_epoch))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the lock and the descriptors without promising anything."""
+        for log in self.logs.values():
+            log.close_files()
+        self.logs.clear()
+        self._lock.__exit__(None, None, None)
+
+
+def open_directory(
+    disk: Disk, path: str, random: Random, *, cluster_id: str, node_id: NodeId
+) -> LogDirectory:
+    """Take the lock, check (or give) the identity, and read the checkpoints.
+
+    The clean-shutdown marker is removed at once: from here on only another clean shutdown
+    vouches for the logs.
+    """
+    disk.make_dirs(path)
+    lock = disk.lock(f"{path}/{LOCK}")
+    try:
+        lock.__enter__()
+    except BlockingIOError as error:
+        raise LogDirLocked(f"{path} is in use by another process") from error
+    try:
+        meta = _identity(disk, path, random, cluster_id, node_id)
+        marker = f"{path}/{CLEAN_SHUTDOWN}"
+        clean = read_clean_shutdown(disk, marker)
+        if clean is not None:
+            disk.unlink(marker)
+            disk.sync_dir(path)
+        return LogDirectory(disk, path, random, lock, meta, clean)
+    except BaseException:
+        lock.__exit__(None, None, None)
+        raise
+
+
+def _identity(
+    disk: Disk, path: str, random: Random, cluster_id: str, node_id: NodeId
+) -> MetaProperties:
+    file = f"{path}/{META_PROPERTIES}"
+    if disk.stat(file) is None:
+        meta = MetaProperties(cluster_id, node_id, _new_directory_id(random))
+        write_meta_properties(disk, file, meta)
+        return meta
+    meta = read_meta_properties(disk, file)
+    if meta.cluster_id != cluster_id:
+        raise InconsistentDirectory(
+            f"{path} belongs to cluster {meta.cluster_id}, this node to {cluster_id}"
+        )
+    if meta.node_id != node_id:
+        raise InconsistentDirectory(f"{path} belongs to node {meta.node_id}, this is {node_id}")
+    return meta
+
+
+def _new_directory_id(random: Random) -> DirectoryId:
+    while True:
+        raw = random.randbytes(16)
+        if int.from_bytes(raw, "big") >= _FIRST_FREE_DIRECTORY_ID:
+            return DirectoryId(Uuid(raw))
