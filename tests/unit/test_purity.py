@@ -18,7 +18,7 @@ PURE = [
     "kernel/tidelog/kernel/errors.py",
     "kernel/tidelog/kernel/ids.py",
     "kernel/tidelog/kernel/ports.py",
-    "kernel/tidelog/kernel/settings.py",
+    "kernel/tidelog/kernel/settings",
     "wire/tidelog/wire",
     "storage/tidelog/storage/epoch_cache.py",
     "storage/tidelog/storage/names.py",

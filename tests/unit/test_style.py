@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FUNCTION_LINES = 70
 FILE_LINES = 600
-PROMISES = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "NotImplemented" + "Error")
+PROMISES = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImplemented" + r"Error)\b")
 
 
 def is_generated(path: Path) -> bool:
@@ -49,7 +50,7 @@ def test_a_file_tells_one_story(path: str) -> None:
 @pytest.mark.parametrize("path", CODE + TESTS)
 def test_no_file_makes_promises(path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
-    assert [promise for promise in PROMISES if promise in text] == []
+    assert PROMISES.findall(text) == []
 
 
 def test_a_long_function_is_found() -> None:
