@@ -65,6 +65,11 @@ format: .venv/.dev  ## mend style and formatting
 types: .venv/.dev  ## check types (mypy, strict)
 	$(V)/mypy
 
+.PHONY: proto
+proto: .venv/.dev  ## generate the code of the contracts in proto/
+	PATH="$(CURDIR)/$(V):$$PATH" $(V)/python -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \
+		--grpc_python_out=proto --mypy_grpc_out=proto proto/tidelog/v1/*.proto
+
 # An editable install finds files that a wheel may lack, so the wheel is tried in a venv of its own.
 .PHONY: wheel-check
 wheel-check: .venv/.dev  ## build the wheel, install it into an empty venv and run it there
