@@ -86,6 +86,8 @@ def test_an_entry_is_in_the_file_at_once(tmp_path: Path) -> None:
     [
         (0, 1, [0], True),
         (0, 100, [0, 5, 30], False),
+        (0, 41, [0, 5, 30], True),
+        (0, 42, [0, 5, 30], False),
         (10, 30, [0, 5], True),
         (11, 30, [5], True),
         (21, 30, [], True),
