@@ -165,5 +165,3 @@ def in_one_go(work: Steps[T]) -> T:
         except StopIteration as stop:
             result: T = stop.value
             return result
-
-
