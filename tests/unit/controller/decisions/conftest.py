@@ -225,3 +225,11 @@ def scene() -> Scene:
     made = Scene(min_insync_replicas="2")
     made.start(1, 2, 3)
     return made
+
+
+@pytest.fixture(scope="module")
+def lone_broker() -> Scene:
+    """Broker 1 alone with default settings, shared by a module."""
+    made = Scene()
+    made.start(1)
+    return made
