@@ -87,6 +87,7 @@ WIDE_INT64 = b"\xff" * 9 + b"\x02"
 
 MALFORMED: list[tuple[str, bytes, int]] = [
     ("count negative", GOOD, -1),
+    ("count negative and no bytes", b"", -1),
     ("count too small", GOOD + GOOD, 1),
     ("count too large", GOOD, 2),
     ("count enormous", GOOD, 2**31 - 1),
@@ -97,6 +98,7 @@ MALFORMED: list[tuple[str, bytes, int]] = [
     ("last record cut", GOOD + GOOD[:-1], 2),
     ("length zero", bytes(8), 1),
     ("length negative", varint(-2) + GOOD[1:], 1),
+    ("length negative by its sign bit alone", bytes([GOOD[0] | 1]) + GOOD[1:], 1),
     ("length very negative", varint(-70_000) + GOOD, 1),
     ("length over 5 bytes", LONG_INT32 + GOOD, 1),
     ("length over 32 bits", WIDE_INT32 + GOOD, 1),
@@ -117,6 +119,7 @@ MALFORMED: list[tuple[str, bytes, int]] = [
     ("header count enormous", sized(HEAD + KEY_VALUE + varint(2**31 - 1) + b"\x02a\x02b"), 1),
     ("header count too small", sized(HEAD + KEY_VALUE + b"\0" + b"\x02a\x02b"), 1),
     ("header without a key", sized(ONE_HEADER + b"\x01\x02b"), 1),
+    ("header without a key hides", sized(HEAD + KEY_VALUE + b"\x04\x01" + b"\x02a\x02b"), 1),
     ("header key length −2", sized(ONE_HEADER + varint(-2) + b"\x02b"), 1),
     ("header key beyond the record", sized(ONE_HEADER + varint(9) + b"a\x02b"), 1),
     ("header key not UTF-8", sized(ONE_HEADER + b"\x02\xff\x02b"), 1),
@@ -145,15 +148,23 @@ def test_malformed_records_are_refused(
 @pytest.mark.parametrize(
     "bad", [row[1] for row in MALFORMED if row[2] == 1], ids=[r[0] for r in MALFORMED if r[2] == 1]
 )
-def test_one_bad_record_among_many_is_found(bad: bytes) -> None:
+def test_bad_records_among_many_are_found(bad: bytes) -> None:
     """Enough good records around it that the vectorised steps are the ones that see it."""
     good = sized(ONE_HEADER + b"\x02a\x02b")
-    batch = batch_of(good * 40 + bad + good * 40, 81)
-    for decode in DECODERS:
+    for section in (good * 40 + bad + good * 40, good * 40 + bad * 40 + good):
+        batch = batch_of(section, 81)
+        for decode in DECODERS:
+            with pytest.raises(InvalidRecord):
+                decode(batch)
         with pytest.raises(InvalidRecord):
-            decode(batch)
-    with pytest.raises(InvalidRecord):
-        validate_records(batch, is_compacted=False)
+            validate_records(batch, is_compacted=False)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+def test_many_enormous_header_counts_do_not_keep_us_busy(decode: Decoder) -> None:
+    section = sized(HEAD + KEY_VALUE + varint(2**31 - 1) + b"\x02a\x02b")
+    with pytest.raises(InvalidRecord, match="header"):
+        decode(batch_of(section * 40, 40))
 
 
 @pytest.mark.parametrize("decode", DECODERS)
