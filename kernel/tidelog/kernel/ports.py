@@ -63,7 +63,8 @@ class File(Protocol):
     """An open file, addressed by position; it has no cursor of its own.
 
     The descriptor stays good when the file is renamed or unlinked, so a reader that holds it
-    is never surprised by retention or compaction.
+    is never surprised by retention or compaction. It is closed by ``close``, or when nobody
+    holds the file any more.
     """
 
     def pread(self, length: int, position: int) -> bytes:

@@ -334,17 +334,27 @@ class OffsetIndex(_SparseIndex):
 
     def append(self, offset: int, position: int) -> None:
         """Add the entry of a batch whose last offset is ``offset``; only memory changes."""
+        if not self._loaded:
+            self._load()
+        offsets, positions = self._offsets, self._values
+        relative = offset - self.base_offset
+        if (
+            len(offsets) >= self.max_entries
+            or not 0 <= relative <= MAX_RELATIVE
+            or not 0 <= position <= MAX_RELATIVE
+            or (offsets and (relative <= offsets[-1] or position <= positions[-1]))
+        ):
+            raise ValueError(self._objection(offset, position))
+        offsets.append(relative)
+        positions.append(position)
+
+    def _objection(self, offset: int, position: int) -> str:
         if self.is_full:
-            raise ValueError(f"{self.path}: all {self.max_entries} entries are in use")
-        relative = self._relative(offset)
-        if self._offsets and (relative <= self._offsets[-1] or position <= self._values[-1]):
-            raise ValueError(
-                f"{self.path}: ({offset}, {position}) does not come after {self.last_entry}"
-            )
+            return f"{self.path}: all {self.max_entries} entries are in use"
         if not 0 <= position <= MAX_RELATIVE:
-            raise ValueError(f"{self.path}: position {position} is not within 0…2^31−1")
-        self._offsets.append(relative)
-        self._values.append(position)
+            return f"{self.path}: position {position} is not within 0…2^31−1"
+        self._relative(offset)
+        return f"{self.path}: ({offset}, {position}) does not come after {self.last_entry}"
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The entry with the largest offset ≤ ``offset``; (base offset, 0) if there is none."""

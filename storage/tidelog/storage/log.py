@@ -53,7 +53,7 @@ from tidelog.storage.roll import Incoming, roll_reason
 from tidelog.storage.segment import Segment
 from tidelog.storage.segments import SegmentList
 from tidelog.storage.txn_index import AbortedTxn
-from tidelog.storage.validation import Origin, Rejected, validate
+from tidelog.storage.validation import BatchRules, Origin, Rejected, validate
 from tidelog.wire.batch import STAMP_SIZE, BatchHeader, check_batch, stamped_prefix
 from tidelog.wire.control import EndTxnMarker, build_marker_batch, read_marker
 from tidelog.wire.errors import IncompleteBatch
@@ -111,7 +111,7 @@ class Log:
         self._random = random
         self.directory = directory
         self.tp = tp
-        self.config = config
+        self.update_config(config)
         self.segments = segments
         self.producers = producers
         self.epochs = epochs
@@ -124,6 +124,11 @@ class Log:
         self.unlinks: list[Unlink] = []
         self._flush = FlushState(directory, recovery_point)
         self._retired: list[Segment] = []
+
+    def update_config(self, config: TopicConfig) -> None:
+        """New settings hold from the next append on."""
+        self.config = config
+        self._rules = BatchRules.of(config)
 
     # --- where the log stands ----------------------------------------------------------
 
@@ -173,7 +178,7 @@ class Log:
         self._refuse_if_failed()
         if self.is_short_of_space:
             return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: the disk is nearly full")
-        accepted = validate(data, origin, self.config, now_ms)
+        accepted = validate(data, origin, self._rules, now_ms)
         if isinstance(accepted, Rejected):
             return accepted
         header = accepted.header
@@ -403,7 +408,13 @@ class Log:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if offset >= limit:
             return LogRead(None, self.segments.active.base_offset, 0)
-        return reading.read_slice(self.segments, offset, limit, max_bytes, whole_first=whole_first)
+        return reading.read_slice(
+            self.segments,
+            offset,
+            None if limit >= self.end_offset else limit,
+            max_bytes,
+            whole_first=whole_first,
+        )
 
     def aborted_transactions(self, offset: Offset, read: LogRead) -> list[AbortedTxn]:
         return reading.aborted_transactions(self.segments, offset, read, self.end_offset)

@@ -48,9 +48,14 @@ class FoundByTime:
 
 
 def read_slice(
-    segments: SegmentList, offset: Offset, limit: Offset, max_bytes: int, *, whole_first: bool
+    segments: SegmentList,
+    offset: Offset,
+    limit: Offset | None,
+    max_bytes: int,
+    *,
+    whole_first: bool,
 ) -> LogRead:
-    """From the batch that holds ``offset`` up to ``limit``, within one segment.
+    """From the batch that holds ``offset`` up to ``limit`` (None: all), within one segment.
 
     ``whole_first`` gives the first batch in full even if it is larger than ``max_bytes``, so
     that a reader always gets on (KIP-74).
@@ -59,7 +64,7 @@ def read_slice(
     while index < len(segments):
         segment = segments[index]
         found = segment.locate(offset)
-        if found is not None and segment.base_offset < limit:
+        if found is not None and (limit is None or segment.base_offset < limit):
             position, batch_size = found
             end = _limit_position(segments, index, limit)
             wanted = max(max_bytes, batch_size) if whole_first else max_bytes
@@ -70,9 +75,11 @@ def read_slice(
     return LogRead(None, segments.active.base_offset, 0)
 
 
-def _limit_position(segments: SegmentList, index: int, limit: Offset) -> int:
+def _limit_position(segments: SegmentList, index: int, limit: Offset | None) -> int:
     """Where in the segment's file a reader must stop, which may see offsets below ``limit``."""
     segment = segments[index]
+    if limit is None:
+        return segment.size
     if index + 1 < len(segments) and limit >= segments[index + 1].base_offset:
         return segment.size
     return segment.position_of(limit)

@@ -39,8 +39,8 @@ from tidelog.storage.names import (
 )
 from tidelog.storage.producer_log import ProducerLog, marker_of
 from tidelog.storage.scan import (
-    CheckedBatch,
     Flaw,
+    Located,
     VerifyProgress,
     find_sound_batch,
     scan_headers,
@@ -309,6 +309,8 @@ def note_recovered(
 ) -> None:
     """Index a batch that is in the file, and let the producers' state follow."""
     segment.note_batch(position, header)
+    if header.producer_id < 0:
+        return
     completed = producers.apply(header, marker_of(segment, position, header))
     if completed is not None and completed.is_aborted:
         stable = producers.states.last_stable_offset_after(completed)
@@ -388,22 +390,26 @@ class _Recovery:
         segment.reset_indexes()
         flaw: Flaw | None = None
         for found in verify_batches(segment.file, size, progress):
-            match found:
-                case None:
-                    yield
-                case Flaw():
-                    flaw = found
-                case CheckedBatch(position, header):
-                    latest = self._epochs.latest_epoch
-                    if latest is None or header.leader_epoch > latest:
-                        self._epochs.assign(header.leader_epoch, header.base_offset)
-                    note_recovered(segment, self._producers, position, header)
+            if isinstance(found, Flaw):
+                flaw = found
+                break
+            self._take_over(segment, found)
+            yield
         self._report.bytes_verified += segment.size
         if flaw is None and not is_last:
             segment.close_for_writing()
             self._producers.end_offset = self.segments[index + 1].base_offset
             self._producers.take_snapshot()
         return flaw
+
+    def _take_over(self, segment: Segment, sound: list[Located]) -> None:
+        """Index the batches and let epochs and producers follow."""
+        latest = self._epochs.latest_epoch
+        for position, header in sound:
+            if latest is None or header.leader_epoch > latest:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
+                latest = header.leader_epoch
+            note_recovered(segment, self._producers, position, header)
 
     def _cut(self, index: int, flaw: Flaw, end: Offset) -> Steps[None]:
         """Judge the damage, keep what is suspect aside, and end the log before it."""

@@ -24,7 +24,7 @@ from tidelog.wire.batch import (
 from tidelog.wire.errors import CorruptBatch, MalformedBatch
 
 _SCAN_BYTES: Final = 16 * 1024
-_VERIFY_BYTES: Final = 4 * 1024 * 1024
+_VERIFY_BYTES: Final = 1024 * 1024
 _MAGIC_AT: Final = 16
 
 
@@ -59,14 +59,6 @@ class Flaw:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedBatch:
-    position: int
-    header: BatchHeader
-    data: memoryview
-    """The whole batch; valid until the next one is asked for."""
-
-
 @dataclass(slots=True)
 class VerifyProgress:
     """What the walk must find next: offsets rise, and so do leader epochs.
@@ -81,59 +73,64 @@ class VerifyProgress:
     leader_epoch: LeaderEpoch = LeaderEpoch(-1)
 
     def refuse(self, header: BatchHeader) -> str | None:
+        """Why a batch cannot stand here; if it can, the next one must follow it."""
+        last_offset = header.base_offset + header.last_offset_delta
         if header.base_offset < self.next_offset:
             return f"base offset {header.base_offset} is below {self.next_offset}"
-        if header.last_offset_delta < 0:
+        if last_offset < header.base_offset:
             return f"last offset delta {header.last_offset_delta} is negative"
-        if header.last_offset > self.max_offset:
-            return f"last offset {header.last_offset} is beyond {self.max_offset}"
+        if last_offset > self.max_offset:
+            return f"last offset {last_offset} is beyond {self.max_offset}"
         if header.leader_epoch < self.leader_epoch:
             return f"leader epoch falls from {self.leader_epoch} to {header.leader_epoch}"
+        self.next_offset = Offset(last_offset + 1)
+        self.leader_epoch = header.leader_epoch
         return None
 
-    def accept(self, header: BatchHeader) -> None:
-        self.next_offset = header.next_offset
-        self.leader_epoch = header.leader_epoch
+
+Located = tuple[int, BatchHeader]
 
 
 def verify_batches(
     file: File, size: int, progress: VerifyProgress
-) -> Iterator[CheckedBatch | Flaw | None]:
-    """Each sound batch from the start of the file; a ``Flaw`` ends the walk.
+) -> Iterator[list[Located] | Flaw]:
+    """Position and header of the sound batches, a chunk of the file at a time.
 
-    Yields None after each chunk that was read, so that a long walk can be interleaved with
-    other work.
+    A ``Flaw`` ends the walk. Between two chunks other work may go on.
     """
     position = 0
     while position < size:
         chunk = _chunk_with_a_batch(file, position, size)
-        yield None
-        view, at = memoryview(chunk), 0
-        while at < len(chunk):
-            outcome = _check_one(view, at, position, size, progress)
-            if outcome is None:
-                break  # the batch goes on behind this chunk
-            if isinstance(outcome, Flaw):
-                yield outcome
-                return
-            yield CheckedBatch(position + at, outcome, view[at : at + outcome.size])
-            progress.accept(outcome)
-            at += outcome.size
-        position += at
+        sound, flaw = _verify_chunk(chunk, position, size, progress)
+        if sound:
+            yield sound
+            last_position, last = sound[-1]
+            position = last_position + last.size
+        if flaw is not None:
+            yield flaw
+            return
 
 
-def _check_one(
-    chunk: memoryview, at: int, chunk_start: int, size: int, progress: VerifyProgress
-) -> BatchHeader | Flaw | None:
-    position = chunk_start + at
-    try:
-        header = check_batch(chunk, at)
-    except MalformedBatch as error:
-        if at > 0 and chunk_start + len(chunk) < size and _may_go_on(chunk, at):
-            return None
-        return Flaw(position, str(error).replace(f"batch at {at}", f"batch at {position}", 1))
-    reason = progress.refuse(header)
-    return header if reason is None else Flaw(position, f"batch at {position}: {reason}")
+def _verify_chunk(
+    chunk: bytes, start: int, size: int, progress: VerifyProgress
+) -> tuple[list[Located], Flaw | None]:
+    """The sound batches at the beginning of a chunk that lies at ``start`` in the file."""
+    view, at, end = memoryview(chunk), 0, len(chunk)
+    sound: list[Located] = []
+    while at < end:
+        try:
+            header = check_batch(view, at)
+        except MalformedBatch as error:
+            if sound and start + end < size and _may_go_on(view, at):
+                return sound, None  # the batch goes on behind this chunk
+            reason = str(error).replace(f"batch at {at}", f"batch at {start + at}", 1)
+            return sound, Flaw(start + at, reason)
+        reason_or_none = progress.refuse(header)
+        if reason_or_none is not None:
+            return sound, Flaw(start + at, f"batch at {start + at}: {reason_or_none}")
+        sound.append((start + at, header))
+        at += header.batch_length + LOG_OVERHEAD
+    return sound, None
 
 
 def _may_go_on(chunk: memoryview, at: int) -> bool:

@@ -27,7 +27,7 @@ from tidelog.storage.names import (
 )
 from tidelog.storage.scan import scan_headers
 from tidelog.storage.txn_index import TxnIndex
-from tidelog.wire.batch import HEADER_SIZE, BatchHeader, read_header
+from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_header
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _RECENT_BATCHES: Final = 1024
@@ -77,6 +77,7 @@ class Segment:
         "_disk",
         "_file",
         "_first_batch_timestamp",
+        "_indexed_timestamp",
         "_interval_bytes",
         "_largest",
         "base_offset",
@@ -123,6 +124,8 @@ class Segment:
         self._bytes_since_index = 0
         self._largest: tuple[TimestampMs, Offset] | None = None
         self._first_batch_timestamp: TimestampMs | None = None
+        self._indexed_timestamp = NO_TIMESTAMP
+        """No later than the last time entry: saves asking the index for every batch."""
         self.recent = RecentBatches()
         if extra:
             self._file = disk.open(self.path(LOG_SUFFIX, extra), create=True)
@@ -207,19 +210,20 @@ class Segment:
         the last one, and it holds the *last* offset of the batch and where the batch begins.
         So the first batch of a segment, and the first after it was reopened, has none.
         """
-        batch_size = header.batch_length + 12
+        batch_size = header.batch_length + LOG_OVERHEAD
         last_offset = Offset(header.base_offset + header.last_offset_delta)
-        largest = self._largest or self._load_largest()
+        largest = self._largest
+        if largest is None:
+            self._largest = largest = self._load_largest()
         if header.max_timestamp > largest[0]:
-            largest = (header.max_timestamp, last_offset)
-            self._largest = largest
-        elif self._largest is None:
-            self._largest = largest
+            self._largest = largest = (header.max_timestamp, last_offset)
         if position == 0:
             self._first_batch_timestamp = header.max_timestamp
         if self._bytes_since_index > self._interval_bytes:
             self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(*largest)
+            if largest[0] > self._indexed_timestamp:
+                self.time_index.maybe_append(*largest)
+                self._indexed_timestamp = largest[0]
             self._bytes_since_index = 0
         self._bytes_since_index += batch_size
         self.recent.add(Offset(last_offset + 1), position)
@@ -258,6 +262,7 @@ class Segment:
         self.size = position
         self.recent.clear()
         self._largest = None
+        self._indexed_timestamp = NO_TIMESTAMP
         self._bytes_since_index = 0
         if position == 0:
             self._first_batch_timestamp = None
@@ -273,6 +278,7 @@ class Segment:
         self.recent.clear()
         self._largest = (NO_TIMESTAMP, self.base_offset)
         self._first_batch_timestamp = None
+        self._indexed_timestamp = NO_TIMESTAMP
         self._bytes_since_index = 0
         self.size = 0
 
@@ -338,7 +344,8 @@ class Segment:
         if found is not None:
             position, end = found
             return position, (self.size if end is None else end) - position
-        for position, header in self.batches(self.start_before(offset)):
+        start = self.start_before(offset)
+        for position, header in scan_headers(self.file, start, self.size, chunk_bytes=4096):
             if header.base_offset + header.last_offset_delta >= offset:
                 return position, header.size
         return None

@@ -17,9 +17,11 @@ from tidelog.kernel.ids import NO_TIMESTAMP, TimestampMs
 from tidelog.kernel.ports import ByteView
 from tidelog.kernel.settings import TopicConfig
 from tidelog.wire.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    LOG_APPEND_TIME_BIT,
     BatchHeader,
     Codec,
-    TimestampType,
     check_batch,
     read_header,
     with_log_append_time,
@@ -63,52 +65,80 @@ class Accepted:
     log_append_time_ms: TimestampMs
 
 
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """What a topic's settings demand of a batch, worked out once and not for every batch."""
+
+    config: TopicConfig
+    max_message_bytes: int
+    segment_bytes: int
+    codec: Codec | None
+    """None: the producer's choice is kept."""
+    is_append_time: bool
+    after_max_ms: int
+    has_lower_bound: bool
+    looks_at_records: bool
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> BatchRules:
+        is_append_time = config.message_timestamp_type == "LogAppendTime"
+        bounded = config.message_timestamp_before_max_ms != LONG_MAX and not is_append_time
+        return cls(
+            config,
+            config.max_message_bytes,
+            config.effective_segment_bytes,
+            _CODEC_OF_TYPE.get(config.compression_type),
+            is_append_time,
+            config.message_timestamp_after_max_ms,
+            has_lower_bound=bounded,
+            looks_at_records=config.is_compacted or bounded,
+        )
+
+
 def validate(
-    data: ByteView, origin: Origin, config: TopicConfig, now_ms: TimestampMs
+    data: ByteView, origin: Origin, rules: BatchRules, now_ms: TimestampMs
 ) -> Accepted | Rejected:
     """Judge the one batch in ``data`` and bring it into the form that is stored."""
     try:
         header = check_batch(data)
-    except MalformedBatch as error:
-        return Rejected(error.code, str(error))
-    refused = _refuse_header(header, len(data), origin, config)
-    if refused is not None:
-        return refused
-    batch: ByteView = data if len(data) == header.size else memoryview(data)[: header.size]
-    try:
-        return _prepare(header, batch, config, now_ms)
+        refused = _refuse_header(header, len(data), origin, rules)
+        if refused is not None:
+            return refused
+        batch: ByteView = data if len(data) == header.size else memoryview(data)[: header.size]
+        return _prepare(header, batch, rules, now_ms)
     except MalformedBatch as error:
         return Rejected(error.code, str(error))
 
 
 def _refuse_header(
-    header: BatchHeader, available: int, origin: Origin, config: TopicConfig
+    header: BatchHeader, available: int, origin: Origin, rules: BatchRules
 ) -> Rejected | None:
-    if origin is Origin.CLIENT and header.base_offset != 0:
+    size, is_client = header.size, origin is Origin.CLIENT
+    if is_client and header.base_offset != 0:
         return _invalid(f"base offset {header.base_offset} was sent, a producer sends 0")
-    if header.size > config.max_message_bytes:
+    if size > rules.max_message_bytes:
         return Rejected(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"batch of {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
+            f"batch of {size} bytes, max.message.bytes is {rules.max_message_bytes}",
         )
-    if available - header.size > 1:
-        return _invalid(f"{available - header.size} bytes follow the batch, one batch is allowed")
-    if header.is_control and origin is Origin.CLIENT:
+    if available - size > 1:
+        return _invalid(f"{available - size} bytes follow the batch, one batch is allowed")
+    if header.attributes & CONTROL_BIT and is_client:
         return _invalid("a client may not write control records")
-    if header.has_producer_id and header.base_sequence < 0 and origin is Origin.CLIENT:
+    if header.base_sequence < 0 and header.producer_id >= 0 and is_client:
         return _invalid(f"base sequence {header.base_sequence} with a producer id")
     if header.records_count <= 0 or header.last_offset_delta + 1 != header.records_count:
         return _invalid(
             f"{header.records_count} records with a last offset delta of {header.last_offset_delta}"
         )
-    if header.codec_id > max(Codec):
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
         return Rejected(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.codec_id}"
         )
-    if header.size > config.effective_segment_bytes:
+    if size > rules.segment_bytes:
         return Rejected(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"batch of {header.size} bytes, segment.bytes is {config.effective_segment_bytes}",
+            f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}",
         )
     return None
 
@@ -118,32 +148,32 @@ def _invalid(message: str) -> Rejected:
 
 
 def _prepare(
-    header: BatchHeader, batch: ByteView, config: TopicConfig, now_ms: TimestampMs
+    header: BatchHeader, batch: ByteView, rules: BatchRules, now_ms: TimestampMs
 ) -> Accepted | Rejected:
-    codec = _CODEC_OF_TYPE.get(config.compression_type, header.codec_id)
-    is_append_time = config.message_timestamp_type == "LogAppendTime"
-    marked_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    if marked_append_time and is_append_time:
+    is_marked = header.attributes & LOG_APPEND_TIME_BIT != 0
+    if is_marked and rules.is_append_time:
         return Rejected(
             ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime"
         )
     max_timestamp = header.max_timestamp
-    has_lower_bound = config.message_timestamp_before_max_ms != LONG_MAX and not is_append_time
-    if header.codec_id != codec or config.is_compacted or marked_append_time or has_lower_bound:
-        summary = validate_records(batch, header, is_compacted=config.is_compacted)
+    changes_codec = rules.codec is not None and header.codec_id != rules.codec
+    if rules.looks_at_records or is_marked or changes_codec:
+        summary = validate_records(batch, header, is_compacted=rules.config.is_compacted)
         refused = _refuse_records(summary)
-        if refused is None and has_lower_bound:
-            refused = _refuse_old(summary.min_timestamp, config, now_ms)
+        if refused is None and rules.has_lower_bound:
+            refused = _refuse_old(summary.min_timestamp, rules.config, now_ms)
         if refused is not None:
             return refused
         max_timestamp = summary.max_timestamp
-    if not is_append_time and max_timestamp > now_ms + config.message_timestamp_after_max_ms:
+    if not rules.is_append_time and max_timestamp > now_ms + rules.after_max_ms:
         return Rejected(
             ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {max_timestamp} is more than {config.message_timestamp_after_max_ms} ms "
+            f"timestamp {max_timestamp} is more than {rules.after_max_ms} ms "
             f"(message.timestamp.after.max.ms) ahead of the broker's {now_ms}",
         )
-    return _store_form(header, batch, Codec(codec), max_timestamp, config, now_ms)
+    if changes_codec or rules.is_append_time or is_marked or max_timestamp != header.max_timestamp:
+        return _changed(header, batch, rules, max_timestamp, now_ms)
+    return Accepted(header, batch, NO_TIMESTAMP)
 
 
 def _refuse_records(summary: RecordsSummary) -> Rejected | None:
@@ -170,35 +200,35 @@ def _refuse_old(
     )
 
 
-def _store_form(
+def _changed(
     header: BatchHeader,
     batch: ByteView,
-    codec: Codec,
+    rules: BatchRules,
     max_timestamp: TimestampMs,
-    config: TopicConfig,
     now_ms: TimestampMs,
 ) -> Accepted | Rejected:
-    """Recompress if the topic says so, then set the time; unchanged bytes where nothing is."""
+    """Recompress if the topic says so, then set the time."""
     changed = batch
-    if header.codec_id != codec:
+    codec = rules.codec
+    if codec is not None and header.codec_id != codec:
         changed = rebuild_batch(
-            header, decode_records(batch, header), codec=codec, level=_level(codec, config)
+            header,
+            decode_records(batch, header),
+            codec=codec,
+            level=_level(codec, rules.config),
         )
-        if len(changed) > config.max_message_bytes:
+        if len(changed) > rules.max_message_bytes:
             return Rejected(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {len(changed)} bytes after compression with {codec.name.lower()}, "
-                f"max.message.bytes is {config.max_message_bytes}",
+                f"max.message.bytes is {rules.max_message_bytes}",
             )
     append_time = NO_TIMESTAMP
-    if config.message_timestamp_type == "LogAppendTime":
+    if rules.is_append_time:
         changed, append_time = with_log_append_time(changed, now_ms), now_ms
-    elif header.timestamp_type is TimestampType.LOG_APPEND_TIME or (
-        header.max_timestamp != max_timestamp
-    ):
+    else:
         changed = with_max_timestamp_and_create_time(changed, max_timestamp)
-    stored = header if changed is batch else read_header(changed)
-    return Accepted(stored, changed, append_time)
+    return Accepted(read_header(changed), changed, append_time)
 
 
 def _level(codec: Codec, config: TopicConfig) -> int | None:

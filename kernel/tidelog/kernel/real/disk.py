@@ -137,6 +137,10 @@ class OsFile:
     def fileno(self) -> int:
         return self._descriptor
 
+    def __del__(self) -> None:
+        # A reader may be the last to hold a segment's file: the descriptor lives as long.
+        self.close()
+
     def close(self) -> None:
         if self._descriptor >= 0:
             # First forget the number: the system may hand it to another file at once.
