@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,7 @@ class RecordingDisk(OsDisk):
 
 class RecordingFile(OsFile):
     def __init__(self, file: OsFile, disk: RecordingDisk) -> None:
-        super().__init__(file.fileno(), file.path)
+        super().__init__(os.dup(file.fileno()), file.path)
         self._disk = disk
 
     def sync(self) -> None:
