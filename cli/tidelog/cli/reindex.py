@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from tidelog.cli import exit_codes
@@ -25,6 +26,7 @@ from tidelog.cli.directories import (
     log_bytes,
 )
 from tidelog.cli.progress import Advance, byte_progress
+from tidelog.cli.walk import walk_batches
 from tidelog.kernel.ids import LeaderEpoch, Offset, TimestampMs
 from tidelog.kernel.ports import Disk
 from tidelog.kernel.real.disk import OsDisk
@@ -44,7 +46,7 @@ from tidelog.storage.names import (
 from tidelog.storage.producer_log import ProducerLog
 from tidelog.storage.producer_snapshot import CorruptSnapshot, decode_snapshot
 from tidelog.storage.recovery import note_recovered
-from tidelog.storage.scan import CheckedBatch, Flaw, VerifyProgress, verify_batches
+from tidelog.storage.scan import Flaw, VerifyProgress
 from tidelog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from tidelog.storage.txn_index import TxnIndex
 
@@ -76,7 +78,7 @@ def reindex_command(directory: str, index_interval_bytes: int) -> int:
     for finding in outcome.findings:
         print(finding)
     count = len(target.partitions)
-    print(f"{outcome.segments} segments in {count} partitions reindexed", file=sys.stderr)
+    print(f"partitions: {count}, segments reindexed: {outcome.segments}", file=sys.stderr)
     return exit_codes.PROBLEM if outcome.findings else exit_codes.OK
 
 
@@ -153,17 +155,11 @@ def _index(
 ) -> Flaw | None:
     size = segment.size
     segment.reset_indexes()
-    for found in verify_batches(segment.file, size, progress):
-        match found:
-            case CheckedBatch(position, header):
-                note_recovered(segment, producers, position, header)
-                advance(header.size)
-            case Flaw():
-                return found
-            case None:
-                pass
-    segment.close_for_writing()
-    return None
+    take = partial(note_recovered, segment, producers)
+    flaw = walk_batches(segment.file, size, progress, take, advance)
+    if flaw is None:
+        segment.close_for_writing()
+    return flaw
 
 
 def _put_in_place(disk: Disk, directory: str, segment: Segment) -> None:

@@ -72,8 +72,8 @@ def verify_command(directory: str) -> int:
     for path in verified.not_checked:
         print(f"{path}: not checked, no file of a log has this name", file=sys.stderr)
     print(
-        f"{verified.partitions} partitions, {verified.segments} segments, {total} bytes of logs:"
-        f" {len(verified.findings) or 'no'} problems",
+        f"partitions: {verified.partitions}, segments: {verified.segments},"
+        f" bytes of logs: {total}, problems: {len(verified.findings)}",
         file=sys.stderr,
     )
     return exit_codes.PROBLEM if verified.findings else exit_codes.OK

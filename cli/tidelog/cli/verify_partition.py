@@ -14,6 +14,7 @@ from tidelog.cli import dump_state
 from tidelog.cli.dump_items import Item, Problem
 from tidelog.cli.index_check import Batches, wrong_offsets, wrong_timestamps
 from tidelog.cli.progress import Advance
+from tidelog.cli.walk import walk_batches
 from tidelog.kernel.ids import LeaderEpoch, Offset
 from tidelog.kernel.ports import Disk, File
 from tidelog.storage.index import CorruptIndex, OffsetIndex, TimeIndex
@@ -28,7 +29,7 @@ from tidelog.storage.names import (
     parse_segment_file,
     segment_file,
 )
-from tidelog.storage.scan import CheckedBatch, Flaw, VerifyProgress, verify_batches
+from tidelog.storage.scan import Flaw, VerifyProgress
 from tidelog.storage.segment import MAX_RELATIVE_OFFSET
 from tidelog.storage.txn_index import decode_aborted_txns
 
@@ -131,22 +132,13 @@ def _read_log(
     file = disk.open(path, read_only=True)
     try:
         size = file.size()
-        for found in verify_batches(file, size, progress):
-            match found:
-                case CheckedBatch(position, header):
-                    batches.add(position, header)
-                    advance(header.size)
-                case Flaw(position):
-                    advance(size - position)
-                    if _is_zero(file, position, size):
-                        text = f"{size - position} zero bytes from position {position} to the end"
-                        return batches, Flaw(position, text)
-                    return batches, found
-                case None:
-                    pass
+        flaw = walk_batches(file, size, progress, batches.add, advance)
+        if flaw is not None and _is_zero(file, flaw.position, size):
+            left = size - flaw.position
+            flaw = Flaw(flaw.position, f"{left} zero bytes from {flaw.position} to the end")
     finally:
         file.close()
-    return batches, None
+    return batches, flaw
 
 
 def _is_zero(file: File, position: int, end: int) -> bool:

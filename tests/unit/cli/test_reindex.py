@@ -103,7 +103,7 @@ def test_wrong_indexes_of_a_whole_data_directory_are_replaced(tidelog: Run, data
     ran = tidelog("log", "reindex", "--index-interval-bytes", "200", data_dir)
 
     assert ran.code == 0
-    assert "segments in 4 partitions reindexed" in ran.err
+    assert "partitions: 4, segments reindexed: " in ran.err
     assert tidelog("log", "verify", data_dir).code == 0
     assert before.keys() >= {path for path in data_dir.rglob("*") if path.suffix in INDEXES}
 
