@@ -41,6 +41,7 @@ from tidelog.controller.metadata.records import (
     FeatureRange,
     LeaderRecovery,
     MetadataRecord,
+    PartitionChange,
 )
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import (
@@ -212,6 +213,10 @@ class Scene:
     def set_isr(self, name: str, partition: int, *isr: int) -> ErrorCode:
         return self.alter(self.report_of(name, partition, *isr)).error.code
 
+    def take_elr_away(self, name: str, partition: int = 0) -> None:
+        ref = self.ref(name, partition)
+        self.apply((PartitionChange(ref.topic_id, ref.partition, elr=()),))
+
     def summary(self, name: str, partition: int = 0) -> str:
         """``leader|isr|elr|leader epoch``, for tables."""
         state = self.state(name, partition)
@@ -233,3 +238,9 @@ def lone_broker() -> Scene:
     made = Scene()
     made.start(1)
     return made
+
+
+@pytest.fixture
+def fresh_scene() -> type[Scene]:
+    """For tests that need many of them."""
+    return Scene

@@ -249,12 +249,12 @@ CASES = [case for case in cases() if (case["api"], case["note"]) not in JUDGED_E
 
 
 @pytest.fixture(scope="module")
-def kafkas_topics(lkafkas_topics: Scene) -> Scene:
+def kafkas_topics(lone_broker: Scene) -> Scene:
     """The topics that Kafka had when it was asked."""
     setup = json.loads((GOLDEN / "setup.json").read_text(encoding="utf-8"))
     for name in [*setup["topicIds"], "__consumer_offsets"]:
-        lkafkas_topics.create(name, *[(1,)] * (3 if name == "t3" else 1))
-    return lkafkas_topics
+        lone_broker.create(name, *[(1,)] * (3 if name == "t3" else 1))
+    return lone_broker
 
 
 @pytest.mark.parametrize(
