@@ -277,6 +277,12 @@ class _SparseIndex(ABC):
             self._release()
             self._forget()
 
+    def discard(self) -> None:
+        """Let the file go as it is. It is not closed: a flush may still be syncing it."""
+        self._file = None
+        self._active = False
+        self._forget()
+
     def rename(self, new_path: str) -> None:
         """Give the file another name. A file that is not there is missed on its next use."""
         with suppress(FileNotFoundError):

@@ -37,7 +37,6 @@ from tidelog.storage.checkpoints import write_epoch_checkpoint
 from tidelog.storage.epoch_cache import EpochCache
 from tidelog.storage.flush import Flush, FlushState
 from tidelog.storage.names import (
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -48,6 +47,7 @@ from tidelog.storage.names import (
 from tidelog.storage.producer_log import ProducerLog
 from tidelog.storage.producer_state import Duplicate
 from tidelog.storage.read import FoundByTime, LogRead
+from tidelog.storage.removal import DelayedRemoval
 from tidelog.storage.retention import RetentionFacts, RetentionPlan, plan_retention
 from tidelog.storage.roll import Incoming, roll_reason
 from tidelog.storage.segment import Segment
@@ -59,7 +59,6 @@ from tidelog.wire.control import EndTxnMarker, build_marker_batch, read_marker
 from tidelog.wire.errors import IncompleteBatch
 
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_REFILL_BYTES: Final = 64 * 1024 * 1024
 _SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
@@ -78,14 +77,6 @@ class Appended:
     log_append_time_ms: TimestampMs
     is_duplicate: bool = False
     """The batch was there already; nothing was written (idempotent producer)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unlink:
-    """A file that has left the log and is to be removed at its time."""
-
-    path: str
-    due_ms: TimestampMs
 
 
 class Log:
@@ -121,9 +112,8 @@ class Log:
         self.high_watermark = high_watermark
         self.failure: str | None = None
         self.is_short_of_space = False
-        self.unlinks: list[Unlink] = []
         self._flush = FlushState(directory, recovery_point)
-        self._retired: list[Segment] = []
+        self._removal = DelayedRemoval(disk)
 
     def update_config(self, config: TopicConfig) -> None:
         """New settings hold from the next append on."""
@@ -372,11 +362,7 @@ class Log:
     def complete_flush(self, flush: Flush) -> Offset:
         """The steps of ``flush`` ran without an error; the new recovery point."""
         self._refuse_if_failed()
-        end = self._flush.complete(flush)
-        for segment in self._retired:
-            segment.close_files()
-        self._retired.clear()
-        return end
+        return self._flush.complete(flush)
 
     def flush_now(self) -> None:
         """A flush on the spot, for closing and for tools; not for the event loop."""
@@ -482,32 +468,18 @@ class Log:
             snapshot = self.producers.forget_snapshot(segment.base_offset)
             if snapshot is not None:
                 paths.append(snapshot)
-            self._retire(segment)
-            self._move_aside(paths, now_ms)
+            self._discard(segment)
+            self._removal.add(paths, TimestampMs(now_ms + self.config.file_delete_delay_ms))
         self._flush.directory_is_dirty = True
-
-    def _move_aside(self, paths: list[str], now_ms: TimestampMs) -> None:
-        due_ms = TimestampMs(now_ms + self.config.file_delete_delay_ms)
-        for path in paths:
-            if self._disk.stat(path) is not None:
-                self._disk.rename(path, path + DELETED_SUFFIX)
-                self.unlinks.append(Unlink(path + DELETED_SUFFIX, due_ms))
 
     def unlink_due(self, now_ms: TimestampMs) -> int:
         """Remove the files whose delay is over; how many."""
-        due = [unlink for unlink in self.unlinks if unlink.due_ms <= now_ms]
-        for unlink in due:
-            self._disk.unlink(unlink.path)
-        self.unlinks = [unlink for unlink in self.unlinks if unlink.due_ms > now_ms]
-        return len(due)
+        return self._removal.unlink_due(now_ms)
 
-    def _retire(self, segment: Segment) -> None:
-        """Close a segment's files, but never under a flush that may be using them."""
+    def _discard(self, segment: Segment) -> None:
+        """The segment is leaving; a flush or a reader that still holds its files keeps them."""
         self._flush.forget(segment)
-        if self._flush.under_way is None:
-            segment.close_files()
-        else:
-            self._retired.append(segment)
+        segment.discard()
 
     # --- cutting from the end ----------------------------------------------------------
 
@@ -553,7 +525,7 @@ class Log:
         # Newest first: whatever a crash leaves behind is a beginning of the log.
         removed = self.segments.remove_above(offset)
         for segment in removed:
-            self._retire(segment)
+            self._discard(segment)
             for path in _paths(self.directory, segment.base_offset):
                 self._disk.unlink(path)
         if removed:
@@ -575,22 +547,8 @@ class Log:
         self.producers.states.on_high_watermark(self.high_watermark)
 
     def refill_producer_windows(self) -> Steps[None]:
-        """Find the last batches of each producer, of which a snapshot keeps only one.
-
-        Due when a reopened log becomes leader: a resend of any of the last five batches must
-        be recognised, also right after a failover. They lie near the end of the log, so the
-        walk is bounded.
-        """
-        tail: list[BatchHeader] = []
-        for segment in list(self.segments)[-2:]:
-            start = max(0, segment.size - _REFILL_BYTES)
-            start = segment.start_before_position(start)
-            for count, (_, header) in enumerate(segment.batches(start)):
-                if header.producer_id >= 0:
-                    tail.append(header)
-                if count % 4096 == 0:
-                    yield
-        self.producers.states.refill(tail)
+        """Due when a reopened log becomes leader; see ``ProducerLog.refill_windows``."""
+        return self.producers.refill_windows(list(self.segments)[-2:])
 
     # --- ending ------------------------------------------------------------------------
 
@@ -607,9 +565,9 @@ class Log:
         self.close_files()
 
     def close_files(self) -> None:
-        """Let go of every descriptor, as a clean close or a failed log does."""
-        for segment in [*self.segments, *self._retired]:
-            segment.close_files()
+        """Let go of every file as it is, as after a clean close or a failure."""
+        for segment in self.segments:
+            segment.discard()
 
 
 def _paths(directory: str, base_offset: Offset) -> list[str]:

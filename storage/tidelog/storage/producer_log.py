@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable
+from typing import Final
 
 from tidelog.kernel.ids import Offset
 from tidelog.kernel.ports import Disk, Steps
@@ -24,7 +25,8 @@ from tidelog.storage.segment import Segment
 from tidelog.wire.batch import BatchHeader
 from tidelog.wire.control import EndTxnMarker, read_marker
 
-_BATCHES_PER_STEP = 4096
+_BATCHES_PER_STEP: Final = 4096
+_REFILL_BYTES: Final = 64 * 1024 * 1024
 
 
 class ProducerLog:
@@ -85,6 +87,23 @@ class ProducerLog:
                 if count % _BATCHES_PER_STEP == 0:
                     yield
         self.end_offset = end
+
+    def refill_windows(self, last_segments: Iterable[Segment]) -> Steps[None]:
+        """Find the last batches of each producer, of which a snapshot keeps only one.
+
+        A resend of any of the last five batches must be recognised, also right after a
+        failover to a replica that was restarted. They lie near the end of the log, so the walk
+        is bounded.
+        """
+        tail: list[BatchHeader] = []
+        for segment in last_segments:
+            start = segment.start_before_position(max(0, segment.size - _REFILL_BYTES))
+            for count, (_, header) in enumerate(segment.batches(start)):
+                if header.producer_id >= 0:
+                    tail.append(header)
+                if count % _BATCHES_PER_STEP == 0:
+                    yield
+        self.states.refill(tail)
 
     def take_snapshot(self) -> bool:
         """Write the state as of ``end_offset``, unless there is one that new already."""

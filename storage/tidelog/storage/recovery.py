@@ -223,7 +223,7 @@ def _load_epochs(opening: Opening, report: Report) -> EpochCache:
 
 def _delete_segments(opening: Opening, segments: list[Segment]) -> None:
     for segment in reversed(segments):
-        segment.close_files()
+        segment.discard()
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             opening.disk.unlink(segment.path(suffix))
     opening.disk.sync_dir(opening.directory)
@@ -249,7 +249,7 @@ def _rebuild_bad_indexes(
             reason = index_flaw(segment)
         if reason is not None:
             report.note(f"{segment.path(INDEX_SUFFIX)}: {reason}; rebuilt from the log")
-            yield from rebuild_indexes(opening, segment)
+            yield from rebuild_indexes(opening, segments, segment)
 
 
 def _has_sound_txn_index(opening: Opening, segment: Segment) -> bool:
@@ -276,7 +276,7 @@ def index_flaw(segment: Segment) -> str | None:
     return None
 
 
-def rebuild_indexes(opening: Opening, segment: Segment) -> Steps[None]:
+def rebuild_indexes(opening: Opening, segments: list[Segment], segment: Segment) -> Steps[None]:
     """Make a segment's indexes from its batches, which are believed.
 
     A transaction index that is sound is kept: in a log that was compacted it may name aborted
@@ -292,7 +292,9 @@ def rebuild_indexes(opening: Opening, segment: Segment) -> Steps[None]:
         if n is not None and n.suffix == SNAPSHOT_SUFFIX and not n.extra
     ]
     producers = ProducerLog(opening.disk, opening.directory, snapshots)
-    producers.load(segment.base_offset, opening.log_start)
+    start = producers.load(segment.base_offset, opening.log_start)
+    before = [other for other in segments if other.base_offset < segment.base_offset]
+    yield from producers.replay(before, start, segment.base_offset)
     end = segment.size
     segment.reset_indexes()
     for count, (position, header) in enumerate(scan_headers(segment.file, 0, end)):

@@ -171,11 +171,11 @@ class Segment:
             self._file = self._disk.open(self.path(LOG_SUFFIX), read_only=not self.is_active)
         return self._file
 
-    def close_files(self) -> None:
-        """Let the files go; a reader that still holds the ``.log`` file keeps it open."""
-        self.offset_index.close()
-        self.time_index.close()
-        self.txn_index.close()
+    def discard(self) -> None:
+        """Let the files go as they are; whoever still holds one keeps it open."""
+        self.offset_index.discard()
+        self.time_index.discard()
+        self.txn_index.discard()
         self._file = None
 
     def unload(self) -> None:
@@ -239,6 +239,7 @@ class Segment:
             self.time_index.maybe_append(*self.largest, skip_full_check=True)
         self.offset_index.trim()
         self.time_index.trim()
+        self.txn_index.write_back()
         if self.is_active and self.file.size() != self.size:
             self.file.truncate(self.size)
         self.is_active = False

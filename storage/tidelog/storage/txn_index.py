@@ -2,14 +2,16 @@
 
 Theory: a consumer that reads only committed data is told, with each fetch, which producers'
 batches to skip. Unlike the other indexes this is no hint: a missing entry would show aborted
-records. Every entry is therefore written at once, the file is synced before the recovery
-point passes its segment, and recovery rebuilds what may have been lost.
+records. The file is therefore written and synced before the recovery point passes its segment,
+and recovery rebuilds what may have been lost. Until then entries are in memory only, so that a
+full disk cannot come between a batch and its account.
 
 Most segments never see an abort and have no file: it is made by the first entry.
 
 Owner: the segment, on the event loop.
 
-Invariants: entries are in the order of their markers' offsets; the file is memory, packed.
+Invariants: entries are in the order of their markers' offsets; the file is memory up to
+``_written`` entries, packed.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def decode_aborted_txns(data: bytes, path: str) -> list[AbortedTxn]:
 
 
 class TxnIndex:
-    __slots__ = ("_disk", "_file", "_txns", "path")
+    __slots__ = ("_disk", "_file", "_txns", "_written", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         """Nothing is read or made before it is needed."""
@@ -72,6 +74,7 @@ class TxnIndex:
         self._disk = disk
         self._file: File | None = None
         self._txns: list[AbortedTxn] | None = None
+        self._written = 0
 
     def _loaded(self) -> list[AbortedTxn]:
         if self._txns is None:
@@ -80,6 +83,7 @@ class TxnIndex:
             except FileNotFoundError:
                 data = b""
             self._txns = decode_aborted_txns(data, self.path)
+            self._written = len(self._txns)
         return self._txns
 
     def all(self) -> list[AbortedTxn]:
@@ -104,28 +108,37 @@ class TxnIndex:
         return found, False
 
     def append(self, txn: AbortedTxn) -> None:
+        """Add an entry; only memory changes."""
         txns = self._loaded()
         if txns and txn.last_offset <= txns[-1].last_offset:
             raise ValueError(
                 f"{self.path}: a marker at {txn.last_offset} cannot follow "
                 f"one at {txns[-1].last_offset}"
             )
-        self._writable_file().pwrite(encode_aborted_txn(txn), len(txns) * ENTRY_SIZE)
         txns.append(txn)
+
+    def write_back(self) -> None:
+        """Bring the file up to date with memory; not yet durable."""
+        if self._txns is not None and len(self._txns) > self._written:
+            data = b"".join(map(encode_aborted_txn, self._txns[self._written :]))
+            self._writable_file().pwrite(data, self._written * ENTRY_SIZE)
+            self._written = len(self._txns)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose marker is at or above ``offset``."""
         txns = self._loaded()
         kept = sum(1 for txn in txns if txn.last_offset < offset)
-        if kept < len(txns):
+        if kept < self._written:
             self._writable_file().truncate(kept * ENTRY_SIZE)
-            del txns[kept:]
+            self._written = kept
+        del txns[kept:]
 
     def reset(self) -> None:
         """Start over, whatever the file holds; none is made if there is none."""
         if self._file is not None or self._disk.stat(self.path) is not None:
             self._writable_file().truncate(0)
         self._txns = []
+        self._written = 0
 
     def sanity_check(self, min_offset: int) -> None:
         """Read the file now; no marker may lie below the segment's base offset."""
@@ -146,6 +159,7 @@ class TxnIndex:
 
         It stays open until ``close``, ``unload`` or ``delete``.
         """
+        self.write_back()
         if self._file is None and self._disk.stat(self.path) is None:
             return None
         return self._writable_file()
@@ -167,10 +181,16 @@ class TxnIndex:
         self.path = new_path
 
     def delete(self) -> None:
-        self.unload()
+        self.discard()
         self._disk.unlink(self.path)
 
+    def discard(self) -> None:
+        """Let the file go as it is. It is not closed: a flush may still be syncing it."""
+        self._file = None
+        self._txns = None
+
     def close(self) -> None:
+        self.write_back()
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -69,9 +69,11 @@ def test_no_file_before_the_first_entry(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_entry_is_in_the_file_at_once(tmp_path: Path) -> None:
+def test_an_entry_is_in_the_file_once_it_is_written_back(tmp_path: Path) -> None:
     path = tmp_path / "0.txnindex"
     index = index_with(path, txn(3, 10, 11))
+    assert not path.exists()
+    index.write_back()
     assert path.read_bytes() == struct.pack(">hqqqq", 0, 7, 3, 10, 11)
     index.append(txn(12, 20, 15, producer_id=8))
     index.sync()
@@ -119,6 +121,7 @@ def test_truncation_goes_by_the_marker(tmp_path: Path) -> None:
     index.truncate_to(20)
     assert TxnIndex(DISK, str(path)).all() == index.all() == [txn(0, 10, 11)]
     index.append(txn(11, 15, 16))
+    index.write_back()
     assert TxnIndex(DISK, str(path)).all() == [txn(0, 10, 11), txn(11, 15, 16)]
 
 
@@ -141,6 +144,7 @@ def test_damage_is_named_and_can_be_started_over(tmp_path: Path, data: bytes, me
     index.reset()
     assert path.read_bytes() == b""
     index.append(txn(3, 10, 11))
+    index.write_back()
     assert len(path.read_bytes()) == ENTRY_SIZE
 
 
