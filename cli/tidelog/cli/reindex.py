@@ -168,7 +168,7 @@ def _put_in_place(disk: Disk, directory: str, segment: Segment) -> None:
         index.sync()
     if has_aborts:
         segment.txn_index.sync()
-    segment.close_files()
+    segment.unload()
     segment.offset_index.rename(segment.path(INDEX_SUFFIX))
     segment.time_index.rename(segment.path(TIME_INDEX_SUFFIX))
     if has_aborts:
@@ -181,4 +181,4 @@ def _put_in_place(disk: Disk, directory: str, segment: Segment) -> None:
 def _discard(segment: Segment) -> None:
     for index in (segment.offset_index, segment.time_index, segment.txn_index):
         index.delete()
-    segment.close_files()
+    segment.discard()
