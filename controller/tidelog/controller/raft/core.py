@@ -21,6 +21,7 @@ from tidelog.controller.raft.effects import (
     Ignored,
     IgnoreReason,
     LeaderChanged,
+    LeadershipHandedOver,
     LeadershipLost,
     PersistState,
     RejectReason,
@@ -45,6 +46,7 @@ from tidelog.controller.raft.model import (
 from tidelog.controller.raft.roles import (
     Follower,
     Following,
+    Handover,
     Leader,
     Learner,
     RoleState,
@@ -73,6 +75,7 @@ class Core:
         self.disk = DiskQueue(log.end)
         self.commit: Offset = log.start
         self.rounds = 0
+        self.founders: dict[NodeId, ReplicaKey] = {}
         self.role: RoleState = Learner(following=None, hello_due_ms=clock.running_ms)
         self._random = random
         self._clock = clock
@@ -89,6 +92,7 @@ class Core:
             self._clock.tick(due_ms)
 
     def end_step(self) -> list[Effect]:
+        self._end_founding()
         self._announce()
         effects, self._effects = self._effects, []
         self._state_effect = None
@@ -99,6 +103,11 @@ class Core:
 
     def ignore(self, reason: IgnoreReason, detail: str) -> None:
         self.emit(Ignored(reason, detail))
+
+    def _end_founding(self) -> None:
+        """Once something is committed and on disk here, an empty log would be a lost one."""
+        if self.state.founding is not None and min(self.commit, self.disk.durable_end) > 0:
+            self.persist(self.state)
 
     def _announce(self) -> None:
         leader = self.leader_id
@@ -115,6 +124,11 @@ class Core:
     @property
     def now_ms(self) -> float:
         return self._clock.running_ms
+
+    @property
+    def real_ms(self) -> float:
+        """For what must happen the sooner, not the later, after a stall: heartbeats."""
+        return self._clock.real_ms
 
     @property
     def key(self) -> ReplicaKey:
@@ -134,12 +148,18 @@ class Core:
         return self.key in self.voters
 
     @property
-    def may_stand(self) -> bool:
-        """Voters may stand, and so may one whose removal is not committed yet: its log may be the
+    def has_voting_right(self) -> bool:
+        """Voters have it, and so has one whose removal is not committed yet: its log may be the
         only one that can win. It does not count itself (thesis, 4.2.2)."""
         return self.is_voter or (
             self.log.voters_end > self.commit and self.key in (self.log.previous_voters or ())
         )
+
+    @property
+    def may_stand(self) -> bool:
+        """With an empty log only in the very first election, and only when all are ready."""
+        is_ready = not self.log.is_empty or self.state.is_founding_confirmed
+        return self.has_voting_right and is_ready
 
     @property
     def following(self) -> Following | None:
@@ -189,6 +209,12 @@ class Core:
     def send_when_all_durable(self, target: ReplicaKey, body: Body) -> None:
         self._send_after(self.disk.last_write, self.envelope(target, body))
 
+    def send_to_node_when_state_durable(self, target: NodeId, body: Body) -> None:
+        """For a node whose directory is not known."""
+        cluster_id = self.identity.cluster_id
+        envelope = Envelope(cluster_id, self.key, target, None, self.term, body)
+        self._send_after(self.disk.state_write, envelope)
+
     def vote_for_self_when_durable(self) -> None:
         self.disk.withhold(self.disk.state_write, OwnVote(self.term))
 
@@ -206,7 +232,7 @@ class Core:
             raise BrokenInvariant(f"the term would go back from {self.term} to {state.term}")
         if self.log.voters is not None:
             # The log names the voters from now on; see PersistentState.founding.
-            state = replace(state, founding=None)
+            state = replace(state, founding=None, is_founding_confirmed=False)
         self.state = state
         if self._state_effect is None:
             self._state_effect = len(self._effects)
@@ -240,7 +266,9 @@ class Core:
     def _give_up_leadership(self, leader: Leader, why: str) -> None:
         self.emit(LeadershipLost(leader.term, why))
         for request in (leader.handover, leader.change):
-            if request is not None and request.request_id is not None:
+            if isinstance(request, Handover) and request.is_told:
+                self.emit(LeadershipHandedOver(request.request_id))
+            elif request is not None and request.request_id is not None:
                 self.emit(RequestRejected(request.request_id, RejectReason.NOT_LEADER, None))
 
     def adopt_term(self, term: Term) -> None:
@@ -258,7 +286,7 @@ class Core:
         """The log or the high watermark moved: a follower whose removal is certain becomes a
         learner, and a learner that was admitted a follower."""
         match self.role:
-            case Follower(following=following) if not self.may_stand:
+            case Follower(following=following) if not self.has_voting_right:
                 self.become(Learner(following, hello_due_ms=self.now_ms))
             case Learner(following=Following() as following) if self.is_voter:
                 self.become(Follower(following, self.silence_deadline_ms()))

@@ -178,6 +178,13 @@ class MembershipChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadershipHandedOver:
+    """The successor was told to stand, and this node leads no more."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRejected:
     """The answer to a membership change or a transfer that will not happen."""
 
@@ -229,6 +236,7 @@ Effect: TypeAlias = (
     | LeaderChanged
     | VotersChanged
     | MembershipChanged
+    | LeadershipHandedOver
     | RequestRejected
     | Ignored
 )

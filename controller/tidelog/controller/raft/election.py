@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidelog.controller.raft import founding
 from tidelog.controller.raft.core import Core
 from tidelog.controller.raft.effects import IgnoreReason
 from tidelog.controller.raft.messages import Envelope, TimeoutNow, VoteRequest, VoteResponse
@@ -36,6 +37,9 @@ def tick_voter(
         core.rounds += 1
     if core.may_stand:
         _ask_for_pre_votes(core)
+    elif isinstance(role, Follower):
+        # A founder that lost its leader before it had an entry; see ``founding``.
+        core.become(Unattached(core.silence_deadline_ms()))
     else:
         role.deadline_ms = core.silence_deadline_ms()
 
@@ -78,11 +82,11 @@ def _stand(core: Core, *, is_leadership_transfer: bool) -> None:
     """Raise the term and vote for oneself; that must be on disk before anybody hears of it."""
     core.persist(replace(core.state, term=Term(core.term + 1), voted_for=core.key))
     core.become(Candidate(core.round_deadline_ms()))
-    core.vote_for_self_when_durable()
     request = _request(core, is_pre_vote=False, is_leadership_transfer=is_leadership_transfer)
     for voter in core.voters:
         if voter != core.key:
             core.send_when_state_durable(voter, request)
+    core.vote_for_self_when_durable()
 
 
 def _request(core: Core, *, is_pre_vote: bool, is_leadership_transfer: bool = False) -> VoteRequest:
@@ -98,7 +102,7 @@ def on_vote_request(core: Core, envelope: Envelope, request: VoteRequest) -> Non
         if request.is_pre_vote
         else _grants_vote(core, envelope, request)
     )
-    response = VoteResponse(granted, request.is_pre_vote, envelope.term)
+    response = VoteResponse(granted, request.is_pre_vote, envelope.term, core.leader_id)
     core.send_when_state_durable(envelope.source, response)
 
 
@@ -165,6 +169,7 @@ def on_vote_response(core: Core, envelope: Envelope, response: VoteResponse) -> 
         core.ignore(IgnoreReason.STALE_TERM, f"vote of term {response.asked_in_term}")
         return False
     if not response.is_granted:
+        _look_for_leader(core, response)
         return False
     match core.role:
         case PreCandidate() as asking if response.is_pre_vote:
@@ -172,9 +177,22 @@ def on_vote_response(core: Core, envelope: Envelope, response: VoteResponse) -> 
                 _stand(core, is_leadership_transfer=False)
             return False
         case Candidate() as standing if not response.is_pre_vote:
+            if not core.disk.is_durable(core.disk.state_write):
+                core.ignore(IgnoreReason.NOT_EXPECTED, f"{envelope.source} was not asked yet")
+                return False
             return _count(core, standing.granted, envelope.source)
         case Learner() | Follower() | Leader() | Unattached() | Resigned() | _:
             return False
+
+
+def _look_for_leader(core: Core, response: VoteResponse) -> None:
+    """A voter that was removed while away asks those it knows; the leader may not be one of them,
+    and takes this node on when it hears of it."""
+    leader_id = response.leader_id
+    if leader_id in (None, core.key.node_id) or not isinstance(core.role, PreCandidate):
+        return
+    if leader_id is not None and core.voters.of_node(leader_id) is None:
+        founding.say_hello(core, leader_id)
 
 
 def on_own_vote(core: Core, term: Term) -> bool:

@@ -44,7 +44,7 @@ def start_term(core: Core) -> None:
     base = Offset(epoch_start + len(entries))
     me = core.key.node_id
     entries.append(Entry(base, base, core.term, EntryKind.LEADER_CHANGE, leader_id=me))
-    leader = Leader(core.term, epoch_start, Offset(base + 1), core.now_ms)
+    leader = Leader(core.term, epoch_start, Offset(base + 1), core.real_ms)
     core.rounds = 0
     core.become(leader)
     core.write_log(None, tuple(entries))
@@ -54,7 +54,7 @@ def start_term(core: Core) -> None:
     for voter in core.voters:
         if voter != core.key:
             leader.progress[voter] = Progress(voter, epoch_start, core.now_ms)
-    leader.heartbeat_due_ms = core.now_ms + core.settings.heartbeat_interval_ms
+    leader.heartbeat_due_ms = core.real_ms + core.settings.heartbeat_interval_ms
     go_on(core, leader)
 
 
@@ -68,8 +68,8 @@ def tick(core: Core, leader: Leader) -> None:
     membership.drop_silent_observers(core, leader)
     membership.give_up_slow_learner(core, leader)
     _give_up_slow_handover(core, leader)
-    if core.now_ms >= leader.heartbeat_due_ms:
-        leader.heartbeat_due_ms = core.now_ms + core.settings.heartbeat_interval_ms
+    if core.real_ms >= leader.heartbeat_due_ms:
+        leader.heartbeat_due_ms = core.real_ms + core.settings.heartbeat_interval_ms
         replication.send_heartbeats(core, leader)
 
 

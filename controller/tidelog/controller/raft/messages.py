@@ -17,12 +17,13 @@ from tidelog.kernel.ids import DirectoryId, NodeId, Offset
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Sent by a node that may not vote and has no leader: who are you, and am I new here?
+    """Sent by a node that has no leader and may not stand: who are you, and am I new here?
 
     The answers found the very first quorum. A leader takes the sender on as an observer.
     """
 
     is_log_empty: bool
+    is_founder: bool
     configured_voters: tuple[NodeId, ...]
 
 
@@ -32,6 +33,7 @@ class HelloBack:
     directory of the same node proves nothing to the present one."""
 
     is_log_empty: bool
+    is_founder: bool
     configured_voters: tuple[NodeId, ...]
     leader_id: NodeId | None
 
@@ -51,9 +53,12 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
+    """``leader_id`` tells a candidate that was refused whom the voter follows."""
+
     is_granted: bool
     is_pre_vote: bool
     asked_in_term: Term
+    leader_id: NodeId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,12 +128,14 @@ class PersistentState:
 
     ``founding`` names the voters of the very first election once all of them have reported an
     empty log. It is how a founder whose log is still empty after a restart differs from a voter
-    that lost its log: only the former may vote (hazard 40).
+    that lost its log: only the former may vote (hazard 40). ``is_founding_confirmed`` says that
+    all the others have written the same down, so that the election may begin.
     """
 
     term: Term = NO_TERM
     voted_for: ReplicaKey | None = None
     founding: Voters | None = None
+    is_founding_confirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tidelog.controller.raft import (
     founding,
     leader,
     membership,
+    replication,
     snapshots,
 )
 from tidelog.controller.raft.core import Core
@@ -127,10 +128,10 @@ class RaftNode:
         state = state or PersistentState()
         if log.last_term > state.term:
             # The entries reached the disk, the state before them did not; no vote was given yet.
-            state = PersistentState(log.last_term, None, state.founding)
+            state = PersistentState(log.last_term)
         clock = StallClock(now_ms, settings.tick_interval_ms)
         core = Core(identity, settings, random, state, log, clock)
-        if core.may_stand:
+        if core.has_voting_right:
             deadline_ms = core.short_deadline_ms()
             has_led = _has_led(identity.key, state, found or RestoredLog())
             core.role = Resigned(deadline_ms) if has_led else Unattached(deadline_ms)
@@ -198,6 +199,8 @@ class RaftNode:
                 leader.tick(self._core, role)
             case Learner() as role:
                 founding.tick_learner(self._core, role)
+            case Unattached() as role if self._core.log.is_empty and not self._core.may_stand:
+                founding.tick_founder(self._core, role)
             case role:
                 election.tick_voter(self._core, role)
 
@@ -234,6 +237,7 @@ class RaftNode:
         """Who asks around does not know of us as leader: a new, wiped or removed node."""
         if isinstance(self._core.role, Leader):
             membership.take_on_observer(self._core, self._core.role, source)
+            replication.push_to_all(self._core, self._core.role)
 
     def _persisted(self, write: int) -> None:
         core = self._core

@@ -40,13 +40,14 @@ class Progress:
     match_end: Offset = LOG_BEGIN
     pace: Pace = Pace.PROBE
     is_probe_out: bool = False
+    probe_end: Offset = LOG_BEGIN
     inflight_ends: deque[Offset] = field(default_factory=deque)
     outgoing: OutgoingSnapshot | None = None
 
     def probe_from(self, offset: Offset) -> None:
         """Feel for the place where the logs agree, never below what is known to agree."""
         self.pace = Pace.PROBE
-        self.next_offset = max(offset, self.match_end)
+        self.next_offset = self.probe_end = max(offset, self.match_end)
         self.is_probe_out = False
         self.inflight_ends.clear()
         self.outgoing = None
@@ -63,6 +64,7 @@ class Progress:
             self.next_offset = end
         else:
             self.is_probe_out = True
+            self.probe_end = end
 
     def was_accepted(self, match_end: Offset) -> bool:
         """True if this tells something new, so that the commit may move or more may be sent."""
@@ -70,10 +72,11 @@ class Progress:
         moved = match_end > self.match_end
         self.match_end = max(self.match_end, match_end)
         if self.pace is Pace.PROBE:
-            # An acceptance that is older than the probe also shows a place where the logs agree.
+            # It may lack what the probe carried, if the answer is an older one or the replica's
+            # disk is slow; the next heartbeat would then be rejected.
             self.pace = Pace.REPLICATE
             self.is_probe_out = False
-            self.next_offset = self.match_end
+            self.next_offset = max(self.match_end, self.probe_end)
             return True
         self.next_offset = max(self.next_offset, self.match_end)
         return moved

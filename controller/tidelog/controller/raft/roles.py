@@ -117,6 +117,7 @@ class Handover:
 class Unattached:
     role: ClassVar[Role] = Role.UNATTACHED
     deadline_ms: float
+    hello_due_ms: float = 0.0
 
 
 @dataclass(slots=True)

@@ -21,6 +21,10 @@ class StallClock:
         self._lost_at_last_tick_ms = 0.0
 
     @property
+    def real_ms(self) -> float:
+        return self._now_ms
+
+    @property
     def running_ms(self) -> float:
         return self._now_ms - self._lost_ms
 
