@@ -103,7 +103,7 @@ def test_a_wiped_broker_is_not_admitted_by_a_report_about_its_predecessor(led: S
     """Hazard 6, KIP-903: the report was on its way when 3 lost its disk and registered again."""
     led.set_isr("t", 0, 1, 2)
     on_its_way = led.report_of("t", 0, 1, 2, 3)
-    led.register(led.registration(3, dirs=(99,)))
+    led.register(led.registration(3))
     led.heartbeat(3)
     verdict = led.alter(on_its_way)
     assert verdict.error.code is ErrorCode.INELIGIBLE_REPLICA
