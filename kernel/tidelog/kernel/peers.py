@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from tidelog.kernel.addresses import SocketAddress
@@ -88,20 +87,17 @@ class _Method(Generic[Request, Response]):
     lane: Lane = Lane.CONTROL
 
     def __post_init__(self) -> None:
-        contract = self._contract()
+        name = self.path.removeprefix("/").replace("/", ".")
+        try:
+            contract = self.request.DESCRIPTOR.file.pool.FindMethodByName(name)
+        except KeyError as error:
+            raise ValueError(f"{self.path} is in no contract") from error
         told = (self.request.DESCRIPTOR.full_name, self.response.DESCRIPTOR.full_name)
         agreed = (contract.input_type.full_name, contract.output_type.full_name)
         if told != agreed:
             raise ValueError(f"{self.path} takes and gives {agreed}, not {told}")
         if contract.server_streaming is not self._is_stream():
             raise ValueError(f"{self.path} is {'' if contract.server_streaming else 'no '}stream")
-
-    def _contract(self) -> MethodDescriptor:
-        service, _, name = self.path.removeprefix("/").rpartition("/")
-        contract = self.request.DESCRIPTOR.file.pool.FindMethodByName(f"{service}.{name}")
-        if not isinstance(contract, MethodDescriptor):
-            raise ValueError(f"{self.path} is in no contract")
-        return contract
 
     def _is_stream(self) -> bool:
         return isinstance(self, Stream)

@@ -224,7 +224,8 @@ class GrpcPeers:
         """Drop every stream and connection."""
         for stream in list(self._streams.values()):
             stream.fail(StreamReset("closed by this node"))
-        await asyncio.gather(*self._streams)
+        # Go on whatever became of a stream: a channel or server left open hangs the process.
+        await asyncio.gather(*self._streams, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in self._links.values()))
 
     def _link(self, node: NodeId, lane: Lane) -> _Link:
