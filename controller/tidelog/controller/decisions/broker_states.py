@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from tidelog.controller.decisions.directories import changes_of_failed_directories
 from tidelog.controller.decisions.outcome import NO_ERROR, ApiError, Decision, Draft
@@ -26,6 +28,8 @@ from tidelog.controller.metadata.records import (
 )
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import BrokerEpoch, DirectoryId, NodeId, Offset
+
+MAX_REMOVALS_PER_DECISION: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +120,35 @@ def _may_stop(image: MetadataImage, broker: BrokerRegistration, lowest: Offset |
     return broker.controlled_shutdown_at <= lowest
 
 
+@dataclass(frozen=True, slots=True)
+class FencingAnswer:
+    error: ApiError
+    is_complete: bool = True
+    """Whether the broker is fenced; if not, the same decision is to be taken again."""
+
+
 def decide_fencing(
-    image: MetadataImage, policy: ControllerPolicy, broker: NodeId, epoch: BrokerEpoch
-) -> Decision[ApiError]:
-    """A broker was lost: take it out of every ISR and elect new leaders."""
+    image: MetadataImage,
+    policy: ControllerPolicy,
+    broker: NodeId,
+    epoch: BrokerEpoch,
+    limit: int = MAX_REMOVALS_PER_DECISION,
+) -> Decision[FencingAnswer]:
+    """A broker was lost: take it out of every ISR and elect new leaders.
+
+    A broker with very many partitions is fenced in several decisions, so that none of them holds
+    up the controller; the record that fences it is the last one of all.
+    """
     stale = stale_broker_epoch(image, broker, epoch)
     if stale is not None:
-        return Decision((), stale)
-    return Decision(tuple(_fence(image, policy, image.brokers[broker])), NO_ERROR)
+        return Decision((), FencingAnswer(stale))
+    if image.brokers[broker].fenced:
+        return Decision((), FencingAnswer(NO_ERROR))
+    removals = tuple(islice(_removals(image, policy, broker), limit))
+    if len(removals) == limit:
+        return Decision(removals, FencingAnswer(NO_ERROR, is_complete=False))
+    fence = BrokerRegistrationChange(broker, epoch, fenced=True)
+    return Decision((*removals, fence), FencingAnswer(NO_ERROR))
 
 
 def _fence(

@@ -158,6 +158,8 @@ def _complete_reassignment(plan: PartitionPlan) -> PartitionPlan:
 
 
 def _drop_suspects(plan: PartitionPlan) -> PartitionPlan:
+    if not plan.suspects:
+        return plan
     suspects = {suspect.broker for suspect in plan.suspects}
     if any(broker not in suspects and plan.may_lead(broker) for broker in _counting(plan)):
         return plan.distrusting(suspects)

@@ -167,7 +167,8 @@ class Scene:
 
     def fence(self, broker: int) -> None:
         decision = decide_fencing(self.image, self.policy, node(broker), self.epoch(broker))
-        assert self.take(decision).code is ErrorCode.NONE
+        answer = self.take(decision)
+        assert answer.error.code is ErrorCode.NONE and answer.is_complete
 
     def create(self, name: str, *replicas: tuple[int, ...], **configs: str) -> CreatedTopic:
         new = NewTopic(

@@ -54,7 +54,7 @@ def test_another_epoch_is_stale(scene: Scene, epoch_error: int) -> None:
     )
     assert decision.response.error.code is ErrorCode.STALE_BROKER_EPOCH
     fencing = decide_fencing(scene.image, scene.policy, ONE, epoch)
-    assert fencing.response.code is ErrorCode.STALE_BROKER_EPOCH
+    assert fencing.response.error.code is ErrorCode.STALE_BROKER_EPOCH
     block = decide_producer_ids(scene.image, ONE, epoch)
     assert block.response.error.code is ErrorCode.STALE_BROKER_EPOCH
     assert decision.records == fencing.records == block.records == ()
@@ -81,6 +81,16 @@ def test_fencing_twice_changes_nothing(scene: Scene) -> None:
     scene.fence(1)
     scene.fence(1)
     assert scene.last == ()
+
+
+def test_a_broker_with_many_partitions_is_fenced_in_steps(scene: Scene) -> None:
+    scene.create("t", *[(1, 2, 3)] * 5)
+    steps = []
+    while not scene.image.brokers[ONE].fenced:
+        step = decide_fencing(scene.image, scene.policy, ONE, scene.epoch(1), limit=2)
+        steps.append((len(step.records), scene.take(step).is_complete))
+    assert steps == [(2, False), (2, False), (2, True)]
+    assert [scene.summary("t", i) for i in range(5)] == ["2|2,3||1"] * 5
 
 
 def test_unfencing_leaves_led_partitions_alone(scene: Scene) -> None:
