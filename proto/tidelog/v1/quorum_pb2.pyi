@@ -54,22 +54,26 @@ class QuorumMessage(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., source: _Optional[_Union[_common_pb2.VoterKey, _Mapping]] = ..., target_id: _Optional[int] = ..., target_directory_id: _Optional[bytes] = ..., term: _Optional[int] = ..., append_request: _Optional[_Union[AppendRequest, _Mapping]] = ..., append_accepted: _Optional[_Union[AppendAccepted, _Mapping]] = ..., append_rejected: _Optional[_Union[AppendRejected, _Mapping]] = ..., snapshot_chunk: _Optional[_Union[SnapshotChunk, _Mapping]] = ..., snapshot_ack: _Optional[_Union[SnapshotAck, _Mapping]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping]] = ..., vote_response: _Optional[_Union[VoteResponse, _Mapping]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_back: _Optional[_Union[HelloBack, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("is_log_empty", "configured_voter_ids")
+    __slots__ = ("is_log_empty", "configured_voter_ids", "is_founder")
     IS_LOG_EMPTY_FIELD_NUMBER: _ClassVar[int]
     CONFIGURED_VOTER_IDS_FIELD_NUMBER: _ClassVar[int]
+    IS_FOUNDER_FIELD_NUMBER: _ClassVar[int]
     is_log_empty: bool
     configured_voter_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, is_log_empty: bool = ..., configured_voter_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    is_founder: bool
+    def __init__(self, is_log_empty: bool = ..., configured_voter_ids: _Optional[_Iterable[int]] = ..., is_founder: bool = ...) -> None: ...
 
 class HelloBack(_message.Message):
-    __slots__ = ("is_log_empty", "configured_voter_ids", "leader_id")
+    __slots__ = ("is_log_empty", "configured_voter_ids", "is_founder", "leader_id")
     IS_LOG_EMPTY_FIELD_NUMBER: _ClassVar[int]
     CONFIGURED_VOTER_IDS_FIELD_NUMBER: _ClassVar[int]
+    IS_FOUNDER_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     is_log_empty: bool
     configured_voter_ids: _containers.RepeatedScalarFieldContainer[int]
+    is_founder: bool
     leader_id: int
-    def __init__(self, is_log_empty: bool = ..., configured_voter_ids: _Optional[_Iterable[int]] = ..., leader_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, is_log_empty: bool = ..., configured_voter_ids: _Optional[_Iterable[int]] = ..., is_founder: bool = ..., leader_id: _Optional[int] = ...) -> None: ...
 
 class VoteRequest(_message.Message):
     __slots__ = ("last_term", "end_offset", "is_pre_vote", "is_leadership_transfer")
@@ -84,14 +88,16 @@ class VoteRequest(_message.Message):
     def __init__(self, last_term: _Optional[int] = ..., end_offset: _Optional[int] = ..., is_pre_vote: bool = ..., is_leadership_transfer: bool = ...) -> None: ...
 
 class VoteResponse(_message.Message):
-    __slots__ = ("is_granted", "is_pre_vote", "asked_in_term")
+    __slots__ = ("is_granted", "is_pre_vote", "asked_in_term", "leader_id")
     IS_GRANTED_FIELD_NUMBER: _ClassVar[int]
     IS_PRE_VOTE_FIELD_NUMBER: _ClassVar[int]
     ASKED_IN_TERM_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     is_granted: bool
     is_pre_vote: bool
     asked_in_term: int
-    def __init__(self, is_granted: bool = ..., is_pre_vote: bool = ..., asked_in_term: _Optional[int] = ...) -> None: ...
+    leader_id: int
+    def __init__(self, is_granted: bool = ..., is_pre_vote: bool = ..., asked_in_term: _Optional[int] = ..., leader_id: _Optional[int] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("base_offset", "last_offset", "term", "kind", "data", "voters", "leader_id")

@@ -667,8 +667,10 @@ def test_a_stream_can_be_closed_while_it_is_dialled(run: Run) -> None:
 def test_a_port_that_is_taken(run: Run) -> None:
     async def story() -> None:
         async with two_nodes() as (_, address):
+            second = server_of()
             with pytest.raises(OSError, match=f"cannot listen on {address}"):
-                await server_of().start(address)
+                await second.start(address)
+            await second.close()
 
     run(story())
 

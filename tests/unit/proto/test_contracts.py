@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from google.protobuf.descriptor import FileDescriptor
 
+from tidelog.controller.raft import messages
 from tidelog.v1 import (
     common_pb2,
     controller_pb2,
@@ -64,7 +67,7 @@ def test_every_contract_is_looked_at() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.name))
 def test_numbers_of_enums_start_with_unspecified(file: FileDescriptor) -> None:
     for name, enum in file.enum_types_by_name.items():
-        prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()
+        prefix = snake_case(name).upper()
         assert enum.values_by_number[0].name == f"{prefix}_UNSPECIFIED"
         assert all(value.name.startswith(prefix) for value in enum.values)
 
@@ -84,6 +87,19 @@ def test_every_call_has_its_own_request_and_response() -> None:
     ]
     assert len(messages) == len(set(messages))
     assert len(methods) == 15
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def test_the_quorum_can_say_everything_raft_says() -> None:
+    bodies = {snake_case(kind.__name__) for kind in get_args(messages.Body)}
+    oneof = quorum_pb2.QuorumMessage.DESCRIPTOR.oneofs_by_name["body"]
+    assert {field.name for field in oneof.fields} == bodies
+    for kind in get_args(messages.Body):
+        message = quorum_pb2.DESCRIPTOR.message_types_by_name[kind.__name__]
+        assert len(message.fields) == len(dataclasses.fields(kind)), kind
 
 
 def test_an_unset_optional_is_not_zero() -> None:
