@@ -16,7 +16,7 @@ the partial write is cut off and the producer is told.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,34 +32,25 @@ from tidelog.kernel.ids import (
 )
 from tidelog.kernel.ports import ByteView, Disk, Random, Steps, in_one_go
 from tidelog.kernel.settings import TopicConfig
-from tidelog.storage import read as reading
 from tidelog.storage.checkpoints import write_epoch_checkpoint
 from tidelog.storage.epoch_cache import EpochCache
 from tidelog.storage.flush import Flush, FlushState
-from tidelog.storage.names import (
-    INDEX_SUFFIX,
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    segment_file,
-)
+from tidelog.storage.names import LEADER_EPOCH_CHECKPOINT, segment_paths
 from tidelog.storage.producer_log import ProducerLog
 from tidelog.storage.producer_state import Duplicate
-from tidelog.storage.read import FoundByTime, LogRead
+from tidelog.storage.readable import ReadableLog
 from tidelog.storage.removal import DelayedRemoval
 from tidelog.storage.retention import RetentionFacts, RetentionPlan, plan_retention
 from tidelog.storage.roll import Incoming, roll_reason
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from tidelog.storage.segments import SegmentList
 from tidelog.storage.txn_index import AbortedTxn
 from tidelog.storage.validation import BatchRules, Origin, Rejected, validate
 from tidelog.wire.batch import STAMP_SIZE, BatchHeader, check_batch, stamped_prefix
 from tidelog.wire.control import EndTxnMarker, build_marker_batch, read_marker
-from tidelog.wire.errors import IncompleteBatch
+from tidelog.wire.errors import CorruptBatch, IncompleteBatch
 
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class LogFailed(Exception):
@@ -79,7 +70,7 @@ class Appended:
     """The batch was there already; nothing was written (idempotent producer)."""
 
 
-class Log:
+class Log(ReadableLog):
     """See the module. Made by ``tidelog.storage.recovery.open_log``."""
 
     def __init__(
@@ -112,6 +103,9 @@ class Log:
         self.high_watermark = high_watermark
         self.failure: str | None = None
         self.is_short_of_space = False
+        self.last_flush_ms = TimestampMs(0)
+        self.on_truncating: Callable[[TopicPartition, Offset], None] | None = None
+        """Told, before anything is cut, up to where checkpoints may go on vouching for the log."""
         self._flush = FlushState(directory, recovery_point)
         self._removal = DelayedRemoval(disk)
 
@@ -137,7 +131,19 @@ class Log:
     @property
     def last_stable_offset(self) -> Offset:
         unstable = self.producers.states.first_unstable_offset(self.high_watermark)
-        return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
+        if unstable is None:
+            return self.high_watermark
+        return max(self.log_start, min(self.high_watermark, unstable))
+
+    @property
+    def unflushed_records(self) -> int:
+        """What ``flush.messages`` counts."""
+        return self.end_offset - self.recovery_point
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Whether segments were closed that no flush has covered yet."""
+        return bool(self._flush.closed)
 
     @property
     def size(self) -> int:
@@ -252,6 +258,8 @@ class Log:
         return None
 
     def _check_follows(self, header: BatchHeader, now_ms: TimestampMs) -> None:
+        if header.last_offset_delta < 0:
+            raise CorruptBatch(f"{self.tp}: last offset delta {header.last_offset_delta} < 0")
         if header.base_offset >= self.end_offset:
             return
         if self.end_offset == self.log_start and header.last_offset >= self.end_offset:
@@ -270,11 +278,21 @@ class Log:
         incoming = Incoming(header.size, header.max_timestamp, header.last_offset)
         try:
             if roll_reason(self.segments.active, incoming, self.config, now_ms) is not None:
-                self.roll(max(header.base_offset, self.end_offset), now_ms)
+                self.roll(self._roll_base(header), now_ms)
             self.segments.active.write(buffers, (header,))
         except OSError as error:
             return self._after_write_error(error)
         return None
+
+    def _roll_base(self, header: BatchHeader) -> Offset:
+        """Segments join without a gap, even where offsets have one (a compacted leader).
+
+        So recovery can tell the lost end of a segment from offsets that were never there. Only
+        offsets too far apart for one segment's index begin a segment of their own.
+        """
+        if header.last_offset - self.end_offset > MAX_RELATIVE_OFFSET:
+            return header.base_offset
+        return self.end_offset
 
     def _after_write_error(self, error: OSError) -> Rejected:
         """Cut off the partial write; if even that fails, or the disk is broken, give up."""
@@ -291,7 +309,7 @@ class Log:
 
     def _take_over(self, header: BatchHeader, marker: EndTxnMarker | None) -> None:
         """A batch is in the file: move the end, the epochs and the producers along."""
-        if self.epochs.assign(header.leader_epoch, header.base_offset):
+        if header.leader_epoch >= 0 and self.epochs.assign(header.leader_epoch, header.base_offset):
             self.epochs_are_dirty = True
         self.end_offset = Offset(header.base_offset + header.last_offset_delta + 1)
         completed = self.producers.apply(header, marker)
@@ -330,7 +348,14 @@ class Log:
         self.producers.end_offset = base_offset
         self.producers.take_snapshot()
         new = self._new_segment(base_offset, now_ms)
-        old.close_for_writing()
+        try:
+            old.close_for_writing()
+        except OSError:
+            # The file of a later segment would hide what is yet appended to this one.
+            new.discard()
+            self._remove_files(base_offset)
+            old.make_active()
+            raise
         self._flush.closed.append(old)
         self._flush.directory_is_dirty = True
         self.segments.append(new)
@@ -348,15 +373,24 @@ class Log:
                 roll_jitter_ms=jitter_ms,
             )
         except OSError:
-            for path in _paths(self.directory, base_offset):
-                self._disk.unlink(path)
+            self._remove_files(base_offset)
             raise
+
+    def _remove_files(self, base_offset: Offset) -> None:
+        self._flush.directory_is_dirty = True
+        for path in segment_paths(self.directory, base_offset):
+            self._disk.unlink(path)
 
     # --- flushing ----------------------------------------------------------------------
 
-    def begin_flush(self) -> Flush | None:
-        """Decide the next group commit; None if nothing is due or one is under way."""
+    def begin_flush(self, now_ms: TimestampMs | None = None) -> Flush | None:
+        """Decide the next group commit; None if nothing is due or one is under way.
+
+        ``now_ms`` is for ``flush.ms``, where that is set.
+        """
         self._refuse_if_failed()
+        if now_ms is not None:
+            self.last_flush_ms = now_ms
         return self._flush.begin(self.end_offset, self.segments.active.file)
 
     def complete_flush(self, flush: Flush) -> Offset:
@@ -366,15 +400,19 @@ class Log:
 
     def flush_now(self) -> None:
         """A flush on the spot, for closing and for tools; not for the event loop."""
+        self._refuse_if_flushing()
         flush = self.begin_flush()
         if flush is not None:
             in_one_go(flush.steps(self._disk))
             self.complete_flush(flush)
 
-    def distrust_flushes(self) -> None:
-        """After an unclean end: what lies behind the recovery point may only be cached."""
-        behind = list(self.segments.from_offset(self.recovery_point))
-        self._flush.closed = [segment for segment in behind if not segment.is_active]
+    def _refuse_if_flushing(self) -> None:
+        if self._flush.under_way is not None:
+            raise RuntimeError(f"{self.tp}: a flush is under way; drain the flusher first")
+
+    def distrust_flushes(self, changed: Sequence[Segment]) -> None:
+        """What opening found or made may only be cached: the next flush covers ``changed``."""
+        self._flush.closed = [segment for segment in changed if not segment.is_active]
         self._flush.directory_is_dirty = True
 
     def write_epochs(self) -> None:
@@ -383,40 +421,6 @@ class Log:
             path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
             write_epoch_checkpoint(self._disk, path, self.epochs.entries)
             self.epochs_are_dirty = False
-
-    # --- reading -----------------------------------------------------------------------
-
-    def read(
-        self, offset: Offset, limit: Offset, max_bytes: int, *, whole_first: bool = True
-    ) -> LogRead | ErrorCode:
-        """Records from ``offset`` that lie below ``limit`` (end, high watermark or LSO)."""
-        if not self.log_start <= offset <= self.end_offset:
-            return ErrorCode.OFFSET_OUT_OF_RANGE
-        if offset >= limit:
-            return LogRead(None, self.segments.active.base_offset, 0)
-        return reading.read_slice(
-            self.segments,
-            offset,
-            None if limit >= self.end_offset else limit,
-            max_bytes,
-            whole_first=whole_first,
-        )
-
-    def aborted_transactions(self, offset: Offset, read: LogRead) -> list[AbortedTxn]:
-        return reading.aborted_transactions(self.segments, offset, read, self.end_offset)
-
-    def find_by_time(self, timestamp: TimestampMs) -> FoundByTime | None:
-        """The first record in log order that is not older than ``timestamp``."""
-        return self._with_epoch(reading.find_by_time(self.segments, timestamp, self.log_start))
-
-    def find_max_timestamp(self) -> FoundByTime | None:
-        return self._with_epoch(reading.find_max_timestamp(self.segments, self.log_start))
-
-    def _with_epoch(self, found: tuple[Offset, TimestampMs] | None) -> FoundByTime | None:
-        if found is None:
-            return None
-        epoch = self.epochs.epoch_for_offset(found[0])
-        return FoundByTime(*found, LeaderEpoch(-1) if epoch is None else epoch)
 
     # --- cutting from the front --------------------------------------------------------
 
@@ -437,9 +441,13 @@ class Log:
         self._refuse_if_failed()
         done: list[RetentionPlan] = []
         while (plan := self._plan_retention(now_ms)) is not None:
-            if plan.count == len(self.segments):
+            count = plan.count
+            if count == len(self.segments):
+                # What can go without a new segment goes first: the disk may be full.
+                self._remove_first(count - 1, now_ms)
                 self.roll(self.end_offset, now_ms)
-            self._remove_first(plan.count, now_ms)
+                count = 1
+            self._remove_first(count, now_ms)
             done.append(plan)
         return done
 
@@ -464,7 +472,7 @@ class Log:
         # The start moves first: no reader may be sent to a segment that is on its way out.
         self.raise_log_start(self.segments[count].base_offset)
         for segment in self.segments.remove_first(count):
-            paths = _paths(self.directory, segment.base_offset)
+            paths = segment.paths()
             snapshot = self.producers.forget_snapshot(segment.base_offset)
             if snapshot is not None:
                 paths.append(snapshot)
@@ -486,21 +494,25 @@ class Log:
     def truncate_to(self, offset: Offset, now_ms: TimestampMs) -> bool:
         """Drop the batch that holds ``offset`` and all behind it; False if there is none.
 
-        Whole segments are unlinked at once and the directory is synced before anything is
-        appended: if an unlink were lost in a power failure, the segment would come back
-        behind newer data.
+        The log then ends where its last batch does, which is below ``offset`` if that lay
+        inside a batch. Checkpoints are lowered first; then whole segments are unlinked, and the
+        directory and the cut file are synced before anything is appended: if a part of this
+        were lost in a power failure, old batches would come back among newer ones.
         """
         self._refuse_if_failed()
         if offset >= self.end_offset:
             return False
-        if offset < self.segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms)
+        end = self.segments[self.segments.floor_index(offset)].end_below(offset)
+        if offset < self.segments[0].base_offset or end < self.log_start:
+            self.truncate_fully_and_start_at(min(offset, self.log_start), now_ms)
             return True
+        self._announce_truncation(end)
         try:
             self._remove_segments_above(offset)
-            self.segments.active.truncate_to(offset)
             self.segments.active.make_active()
-            self._after_truncation(offset)
+            self.segments.active.truncate_to(offset)
+            self.segments.active.file.sync()
+            self._after_truncation(end)
         except OSError as error:
             self.fail(f"truncation failed: {error}")
             raise LogFailed(f"{self.tp}: {self.failure}") from error
@@ -509,25 +521,29 @@ class Log:
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Empty the log; the next batch may be at ``offset``."""
         self._refuse_if_failed()
+        self._announce_truncation(Offset(0))
         try:
             self._remove_segments_above(Offset(-1))
             self.segments.append(self._new_segment(offset, now_ms))
+            self._disk.sync_dir(self.directory)
             self.log_start = offset
             self._after_truncation(offset)
             self._flush.restarted_at(offset)
-            self._flush.directory_is_dirty = True
             self.high_watermark = offset
         except OSError as error:
             self.fail(f"truncation failed: {error}")
             raise LogFailed(f"{self.tp}: {self.failure}") from error
+
+    def _announce_truncation(self, end: Offset) -> None:
+        if self.on_truncating is not None:
+            self.on_truncating(self.tp, end)
 
     def _remove_segments_above(self, offset: Offset) -> None:
         # Newest first: whatever a crash leaves behind is a beginning of the log.
         removed = self.segments.remove_above(offset)
         for segment in removed:
             self._discard(segment)
-            for path in _paths(self.directory, segment.base_offset):
-                self._disk.unlink(path)
+            self._remove_files(segment.base_offset)
         if removed:
             self._disk.sync_dir(self.directory)
 
@@ -538,6 +554,7 @@ class Log:
         if self.epochs.truncate_from_end(offset):
             self.epochs_are_dirty = True
         self.producers.delete_snapshots_above(offset)
+        self._flush.directory_is_dirty = True
         in_one_go(self.rebuild_producers())
 
     def rebuild_producers(self) -> Steps[None]:
@@ -548,13 +565,18 @@ class Log:
 
     def refill_producer_windows(self) -> Steps[None]:
         """Due when a reopened log becomes leader; see ``ProducerLog.refill_windows``."""
-        return self.producers.refill_windows(list(self.segments)[-2:])
+        return self.producers.refill_windows(list(self.segments))
+
+    def expire_producers(self, now_ms: TimestampMs, expiration_ms: int) -> list[ProducerId]:
+        """Forget producers that were silent for so long (``producer.id.expiration.ms``)."""
+        return self.producers.states.expire(now_ms, expiration_ms)
 
     # --- ending ------------------------------------------------------------------------
 
     def close(self) -> None:
         """A clean end: final index entries, producer snapshot, epochs, everything synced."""
         self._refuse_if_failed()
+        self._refuse_if_flushing()
         self.producers.end_offset = self.end_offset
         self.producers.take_snapshot()
         self.segments.active.close_for_writing()
@@ -568,7 +590,3 @@ class Log:
         """Let go of every file as it is, as after a clean close or a failure."""
         for segment in self.segments:
             segment.discard()
-
-
-def _paths(directory: str, base_offset: Offset) -> list[str]:
-    return [segment_file(directory, base_offset, suffix) for suffix in _SEGMENT_SUFFIXES]

@@ -82,6 +82,12 @@ def segment_file(directory: str, base_offset: int, suffix: str, extra: str = "")
     return f"{directory}/{base_offset:020d}{suffix}{extra}"
 
 
+def segment_paths(directory: str, base_offset: int) -> list[str]:
+    """All files a segment may have; the ``.log`` first, without which the others are orphans."""
+    suffixes = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+    return [segment_file(directory, base_offset, suffix) for suffix in suffixes]
+
+
 def parse_segment_file(file_name: str) -> SegmentFile | None:
     """None for a name that is not of a segment's file or a producer snapshot."""
     found = _SEGMENT_FILE.fullmatch(file_name)

@@ -8,10 +8,10 @@ after recovery; a corrupt one is deleted and an older one used, at the price of 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tidelog.kernel.ids import Offset
+from tidelog.kernel.ids import Offset, ProducerId
 from tidelog.kernel.ports import Disk, Steps
 from tidelog.storage.atomic import write_atomically
 from tidelog.storage.names import SNAPSHOT_SUFFIX, segment_file
@@ -20,7 +20,7 @@ from tidelog.storage.producer_snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
-from tidelog.storage.producer_state import CompletedTxn, ProducerStates
+from tidelog.storage.producer_state import WINDOW, CompletedTxn, ProducerStates
 from tidelog.storage.segment import Segment
 from tidelog.wire.batch import BatchHeader
 from tidelog.wire.control import EndTxnMarker, read_marker
@@ -64,7 +64,7 @@ class ProducerLog:
         for offset in reversed(self._snapshots[: bisect_right(self._snapshots, up_to)]):
             try:
                 entries = decode_snapshot(self._disk.read(self._path(offset)))
-            except CorruptSnapshot:
+            except (CorruptSnapshot, FileNotFoundError):
                 self.delete_snapshot(offset)
                 continue
             self.states.load(entries)
@@ -88,22 +88,31 @@ class ProducerLog:
                     yield
         self.end_offset = end
 
-    def refill_windows(self, last_segments: Iterable[Segment]) -> Steps[None]:
+    def refill_windows(self, segments: Sequence[Segment]) -> Steps[None]:
         """Find the last batches of each producer, of which a snapshot keeps only one.
 
         A resend of any of the last five batches must be recognised, also right after a
-        failover to a replica that was restarted. They lie near the end of the log, so the walk
-        is bounded.
+        failover to a replica that was restarted. They lie near the end of the log: the walk
+        goes backwards, segment by segment, and ends when all windows are full or the batches
+        are too far back for a client to resend them.
         """
-        tail: list[BatchHeader] = []
-        for segment in last_segments:
-            start = segment.start_before_position(max(0, segment.size - _REFILL_BYTES))
+        missing = {entry.producer_id: WINDOW for entry in self.states.entries() if entry.batches}
+        found: list[list[BatchHeader]] = []
+        bytes_left = _REFILL_BYTES
+        for segment in reversed(segments):
+            if not missing or bytes_left <= 0:
+                break
+            start = segment.start_before_position(max(0, segment.size - bytes_left))
+            bytes_left -= segment.size - start
+            found.append([])
             for count, (_, header) in enumerate(segment.batches(start)):
-                if header.producer_id >= 0:
-                    tail.append(header)
+                if header.producer_id >= 0 and not header.is_control:
+                    found[-1].append(header)
                 if count % _BATCHES_PER_STEP == 0:
                     yield
-        self.states.refill(tail)
+            for header in found[-1]:
+                _count_down(missing, header.producer_id)
+        self.states.refill(header for part in reversed(found) for header in part)
 
     def take_snapshot(self) -> bool:
         """Write the state as of ``end_offset``, unless there is one that new already."""
@@ -142,6 +151,14 @@ class ProducerLog:
 
     def _path(self, offset: Offset) -> str:
         return segment_file(self._directory, offset, SNAPSHOT_SUFFIX)
+
+
+def _count_down(missing: dict[ProducerId, int], producer_id: ProducerId) -> None:
+    left = missing.get(producer_id, 0) - 1
+    if left > 0:
+        missing[producer_id] = left
+    else:
+        missing.pop(producer_id, None)
 
 
 def marker_of(segment: Segment, position: int, header: BatchHeader) -> EndTxnMarker | None:

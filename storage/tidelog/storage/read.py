@@ -110,8 +110,8 @@ def find_max_timestamp(
 def _find_in_segment(
     segment: Segment, target: TimestampMs, log_start: Offset
 ) -> tuple[Offset, TimestampMs] | None:
-    _, near = segment.time_index.lookup(target)
-    for position, header in segment.batches(segment.start_before(max(near, log_start))):
+    near = max(segment.offset_before_time(target), log_start)
+    for position, header in segment.batches(segment.start_before(near)):
         if header.max_timestamp < target or header.last_offset < log_start:
             continue
         for record in decode_records(segment.read_batch(position, header.size)):
@@ -132,9 +132,7 @@ def aborted_transactions(
         return []
     index = segments.floor_index(read.segment_base)
     segment = segments[index]
-    behind = segment.offset_index.first_at_or_after_position(
-        read.records.position + read.records.length
-    )
+    behind = segment.offset_behind(read.records.position + read.records.length)
     upper = segments.end_of(index, log_end) if behind is None else behind
     aborted: list[AbortedTxn] = []
     for later in segments.from_offset(read.segment_base):

@@ -24,6 +24,7 @@ from tidelog.storage.names import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     segment_file,
+    segment_paths,
 )
 from tidelog.storage.scan import scan_headers
 from tidelog.storage.txn_index import TxnIndex
@@ -164,6 +165,9 @@ class Segment:
     def path(self, suffix: str, extra: str = "") -> str:
         return segment_file(self._directory, self.base_offset, suffix, extra)
 
+    def paths(self) -> list[str]:
+        return segment_paths(self._directory, self.base_offset)
+
     @property
     def file(self) -> File:
         """The ``.log`` file, opened when first needed."""
@@ -228,6 +232,13 @@ class Segment:
         self._bytes_since_index += batch_size
         self.recent.add(Offset(last_offset + 1), position)
         self.size = position + batch_size
+
+    def make_room_in_indexes(self) -> None:
+        """For batches that are in the file already, also if the index settings have shrunk."""
+        if self.offset_index.is_full:
+            self.offset_index.max_entries = self.offset_index.entries + 1
+        if self.time_index.is_full:
+            self.time_index.max_entries = self.time_index.entries + 2
 
     def forget_bytes_behind_size(self) -> None:
         """Cut off what an unfinished write left behind the last whole batch."""
@@ -296,7 +307,10 @@ class Segment:
         """From the time index, then from the batches its last entry does not cover."""
         try:
             largest = self.time_index.last_entry
+            is_sound = self._is_time_of_batch(largest)
         except (CorruptIndex, FileNotFoundError):
+            is_sound = False
+        if not is_sound:
             self.reindex()
             largest = self.time_index.last_entry
         if largest[0] >= 0 and not self.is_active:
@@ -366,9 +380,43 @@ class Segment:
         self.reindex()
         return self.offset_index.lookup(offset)[1]
 
+    def offset_before_time(self, timestamp: TimestampMs) -> Offset:
+        """An offset before which no batch is as young as ``timestamp``, from the index.
+
+        As with offsets, an entry is believed only if it fits the batch it names.
+        """
+        try:
+            entry = self.time_index.lookup(timestamp)
+            if self._is_time_of_batch(entry):
+                return entry.offset
+        except (CorruptIndex, FileNotFoundError):
+            pass
+        self.reindex()
+        return self.time_index.lookup(timestamp).offset
+
+    def _is_time_of_batch(self, entry: TimestampOffset) -> bool:
+        if entry.timestamp == NO_TIMESTAMP:
+            return True
+        found = self.locate(entry.offset)
+        if found is None:
+            return False
+        header = read_header(self.file.pread(HEADER_SIZE, found[0]))
+        return header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp
+
+    def offset_behind(self, position: int) -> Offset | None:
+        """The last offset of the first indexed batch at or behind ``position``."""
+        try:
+            offset = self.offset_index.first_at_or_after_position(position)
+            if offset is None or self._is_batch_of(*self.offset_index.lookup(offset)):
+                return offset
+        except (CorruptIndex, FileNotFoundError):
+            pass
+        self.reindex()
+        return self.offset_index.first_at_or_after_position(position)
+
     def start_before_position(self, position: int) -> int:
         """A batch boundary at or before ``position``."""
-        offset = self.offset_index.first_at_or_after_position(position)
+        offset = self.offset_behind(position)
         return 0 if offset is None else self.start_before(Offset(offset - 1))
 
     def _is_batch_of(self, last_offset: Offset, position: int) -> bool:
@@ -384,6 +432,7 @@ class Segment:
         self.time_index.reset()
         self._forget_noted()
         for position, header in scan_headers(self.file, 0, end):
+            self.make_room_in_indexes()
             self.note_batch(position, header)
         if not self.is_active:
             self.close_for_writing()
@@ -392,6 +441,19 @@ class Segment:
         """Where the batch that holds ``offset`` begins; the end if all lies below it."""
         found = self.locate(offset)
         return self.size if found is None else found[0]
+
+    def end_below(self, offset: Offset) -> Offset:
+        """Where the segment would end without the batch that holds ``offset`` and the rest."""
+        position = self.position_of(offset)
+        end = self.base_offset
+        if position > 0:
+            if position < self.size:
+                offset = read_header(self.file.pread(HEADER_SIZE, position)).base_offset
+            for at, header in self.batches(self.start_before(Offset(offset - 1))):
+                if at >= position:
+                    break
+                end = header.next_offset
+        return end
 
     def batches(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return scan_headers(self.file, start, self.size)
