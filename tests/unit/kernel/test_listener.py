@@ -255,12 +255,13 @@ def test_a_cancelled_write_is_the_last(run: Run) -> None:
 # ---- files
 
 
-class FileWithoutDescriptor:
-    """A file as the simulation has it; optionally its disk fails."""
+class ScriptedFile:
+    """A file as the simulation has it; optionally its disk fails or its descriptor is bad."""
 
-    def __init__(self, content: bytes, error: OSError | None = None) -> None:
+    def __init__(self, content: bytes, error: OSError | None = None, descriptor: int = -1) -> None:
         self._content = content
         self._error = error
+        self._descriptor = descriptor
 
     def pread(self, length: int, position: int) -> bytes:
         if self._error is not None:
@@ -282,7 +283,7 @@ class FileWithoutDescriptor:
     def sync(self) -> None: ...
 
     def fileno(self) -> int:
-        return -1
+        return self._descriptor
 
     def close(self) -> None: ...
 
@@ -291,7 +292,7 @@ class FileWithoutDescriptor:
 def make_file(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[bytes], File]:
     def make(content: bytes) -> File:
         if request.param == "no descriptor":
-            return FileWithoutDescriptor(content)
+            return ScriptedFile(content)
         path = tmp_path / "segment"
         path.write_bytes(content)
         file = OsDisk().open(str(path), read_only=True)
@@ -341,11 +342,23 @@ def test_a_file_that_is_too_short_ends_the_connection(
 
 def test_a_file_that_cannot_be_read_is_not_the_client_s_fault(run: Run) -> None:
     async def story() -> None:
-        file = FileWithoutDescriptor(b"", OSError(errno.EIO, "bad sector"))
+        file = ScriptedFile(b"", OSError(errno.EIO, "bad sector"))
         async with pair() as (connection, _):
             with pytest.raises(OSError, match="bad sector"):
                 await connection.send_file(file, 0, 10)
             assert connection.is_closing
+
+    run(story())
+
+
+def test_a_file_that_cannot_be_sent_is_not_the_client_s_fault(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        write_only = os.open(tmp_path / "segment", os.O_CREAT | os.O_WRONLY)
+        async with pair() as (connection, _):
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                await connection.send_file(ScriptedFile(b"", descriptor=write_only), 0, 10)
+            assert connection.is_closing
+        os.close(write_only)
 
     run(story())
 

@@ -414,6 +414,52 @@ def test_a_handler_learns_that_its_caller_is_gone(run: Run) -> None:
     run(story())
 
 
+def test_a_handler_that_only_sends_learns_that_its_caller_is_gone(run: Run) -> None:
+    async def story() -> None:
+        ended = asyncio.Event()
+
+        async def watch(_: CallContext, stream: FetchEnd) -> None:
+            with contextlib.suppress(StreamReset):
+                while True:
+                    await stream.send(FetchResponse())
+                    await asyncio.sleep(0)
+            ended.set()
+
+        server = GrpcPeerServer(identity(TWO))
+        server.on_stream(FETCH, watch)
+        async with two_nodes(server) as (peers, _):
+            stream = peers.open_stream(TWO, FETCH)
+            await stream.receive()
+            stream.close()
+            await ended.wait()
+
+    run(story())
+
+
+def test_a_caller_that_has_said_all_may_still_listen(run: Run) -> None:
+    """As plain gRPC clients do with a method that has a stream of answers only."""
+
+    async def story() -> None:
+        async def answer_at_the_end(_: CallContext, stream: FetchEnd) -> None:
+            with pytest.raises(StreamReset, match="node 1 has ended it"):
+                await stream.receive()
+            await stream.send(FetchResponse(correlation_id=9))
+
+        server = GrpcPeerServer(identity(TWO))
+        server.on_stream(FETCH, answer_at_the_end)
+        async with (
+            two_nodes(server) as (_, address),
+            grpc.aio.insecure_channel(dial_target(address)) as channel,
+        ):
+            bidirectional: Any = channel.stream_stream(FETCH.path)
+            call = bidirectional(metadata=identity_metadata(identity(ONE), TWO))
+            await call.done_writing()
+            assert FetchResponse.FromString(await call.read()).correlation_id == 9
+            assert await call.read() is grpc.aio.EOF
+
+    run(story())
+
+
 def test_closing_a_server_ends_its_streams_on_both_sides(run: Run) -> None:
     async def story() -> None:
         ended = asyncio.Event()
@@ -629,6 +675,47 @@ def test_a_killed_peer_resets_its_streams_and_is_found_again(run: Run) -> None:
             await ask(peers)
             await ping(peers.open_stream(TWO, FETCH), 2)
         await peers.close()
+
+    run(story())
+
+
+CALLER_PROGRAM = """
+import asyncio, sys
+sys.path.insert(0, {tests!r})
+import test_peers as t
+
+async def main():
+    book = t.AddressBook({{t.TWO: t.SocketAddress("127.0.0.1", int(sys.argv[1]))}})
+    await t.ping(t.GrpcPeers(t.identity(t.ONE), book).open_stream(t.TWO, t.FETCH), 1)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_caller_is_noticed_by_the_handler(run: Run) -> None:
+    async def story() -> None:
+        called, ended = asyncio.Event(), asyncio.Event()
+
+        async def heed(context: CallContext, stream: FetchEnd) -> None:
+            await stream.send(FetchResponse(correlation_id=(await stream.receive()).correlation_id))
+            called.set()
+            with pytest.raises(StreamReset):
+                await stream.receive()
+            ended.set()
+
+        server = GrpcPeerServer(identity(TWO))
+        server.on_stream(FETCH, heed)
+        address = await server.start(LOOPBACK)
+        program = CALLER_PROGRAM.format(tests=str(Path(__file__).parent))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, str(address.port)
+        )
+        await called.wait()
+        os.kill(process.pid, signal.SIGKILL)
+        await ended.wait()
+        await process.wait()
+        await server.close()
 
     run(story())
 
