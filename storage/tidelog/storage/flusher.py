@@ -2,7 +2,8 @@
 
 While a log's flush is under way, further requests for it are gathered into one more. Flushes
 of different logs run side by side, a few at a time. Failure and delay are not retried here: a
-failed fsync may have thrown pages away, so the directory is reported and never flushed again.
+failed fsync may have thrown pages away, so the directory is reported, once, and nothing in it
+is ever flushed again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidelog.kernel.ids import Offset
-from tidelog.kernel.ports import Disk, Offload
+from tidelog.kernel.ports import Clock, Disk, Offload
 from tidelog.storage.flush import Flush
 from tidelog.storage.log import Log, LogFailed
 
@@ -31,20 +32,24 @@ class Flusher:
         on_failed: Callable[[Log, str], None],
         on_stalled: Callable[[Log], None],
         stall_timeout_ms: int,
+        clock: Clock | None = None,
     ) -> None:
+        """``clock`` is for topics with ``flush.ms`` (see ``flush_policy``)."""
         self._disk = disk
         self._offload = offload
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._on_stalled = on_stalled
         self._stall_timeout_ms = stall_timeout_ms
+        self._clock = clock
         self._waiting: dict[Log, None] = {}
         self._running: dict[Log, asyncio.Task[None]] = {}
-        self._closed = False
+        self._is_closed = False
+        self._has_failed = False
 
     def request(self, log: Log) -> None:
         """See to it that everything appended so far is flushed."""
-        if self._closed:
+        if self._is_closed or self._has_failed:
             return
         self._waiting[log] = None
         self._start_next()
@@ -55,45 +60,61 @@ class Flusher:
 
     async def drain(self) -> None:
         """Wait until nothing is asked for and nothing runs."""
-        while self._running or self._waiting:
+        while self._running:
             await asyncio.wait(list(self._running.values()))
 
     async def close(self) -> None:
-        self._closed = True
+        self._is_closed = True
         self._waiting.clear()
         await self.drain()
 
     def _start_next(self) -> None:
         for log in list(self._waiting):
-            if len(self._running) >= _CONCURRENT_FLUSHES:
+            if self._is_closed or len(self._running) >= _CONCURRENT_FLUSHES:
                 return
             if log in self._running:
                 continue
             del self._waiting[log]
-            if log.failure is not None:
-                continue
-            flush = log.begin_flush()
-            if flush is None:
-                self._on_flushed(log, log.flushed_end)
-                continue
-            task = asyncio.get_running_loop().create_task(self._flush(log, flush))
-            self._running[log] = task
+            if log.failure is None:
+                self._start(log)
+
+    def _start(self, log: Log) -> None:
+        try:
+            flush = log.begin_flush(None if self._clock is None else self._clock.wall_ms())
+        except OSError as error:
+            self._fail(log, error)
+            return
+        if flush is None:
+            self._on_flushed(log, log.flushed_end)
+            return
+        task = asyncio.get_running_loop().create_task(self._flush(log, flush))
+        self._running[log] = task
 
     async def _flush(self, log: Log, flush: Flush) -> None:
         loop = asyncio.get_running_loop()
         stalled = loop.call_later(self._stall_timeout_ms / 1000, self._on_stalled, log)
         try:
             await self._offload.run(flush.steps(self._disk))
-            log.complete_flush(flush)
+            self._complete(log, flush)
         except OSError as error:
-            log.fail(f"flush failed: {error}")
-            self._on_failed(log, f"flush of {log.tp} failed: {error}")
-        except LogFailed as error:
-            self._on_failed(log, str(error))
-        else:
-            self._on_flushed(log, log.flushed_end)
+            self._fail(log, error)
         finally:
             stalled.cancel()
             del self._running[log]
-            if not self._closed:
-                self._start_next()
+            self._start_next()
+
+    def _complete(self, log: Log, flush: Flush) -> None:
+        if self._has_failed:
+            return  # another flush failed meanwhile: what this one synced does not count
+        try:
+            log.complete_flush(flush)
+        except LogFailed:
+            return  # whoever saw it fail has reported it
+        self._on_flushed(log, log.flushed_end)
+
+    def _fail(self, log: Log, error: OSError) -> None:
+        log.fail(f"flush failed: {error}")
+        self._waiting.clear()
+        if not self._has_failed:
+            self._has_failed = True
+            self._on_failed(log, f"flush of {log.tp} failed: {error}")

@@ -2,20 +2,21 @@
 
 A directory is opened once per process. If an fsync in it fails it is *offline* for the life of
 the process, because the kernel may since have marked the lost pages clean; the node's other
-directories go on serving.
+directories go on serving. A marker file, if it can still be written, or the caller, who may
+have been told by the controller, makes the next opening *distrust* the directory: its logs are
+cut to their recovery points, and the marker goes when that is durable.
 
 Checkpoint files are written whole, by rename. The leader epochs of a log are made durable
 before a recovery point that covers them is written, because recovery rebuilds epochs only from
-the recovery point on.
+the recovery point on. A truncation lowers what is on disk before it cuts.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Final
 
 from tidelog.kernel.ids import (
     BrokerEpoch,
@@ -29,14 +30,12 @@ from tidelog.kernel.ids import (
 )
 from tidelog.kernel.ports import Disk, Offload, Random
 from tidelog.kernel.settings import TopicConfig
-from tidelog.storage.checkpoints import (
-    CorruptCheckpoint,
-    read_offset_checkpoint,
-    write_offset_checkpoint,
-)
+from tidelog.storage.atomic import write_atomically
+from tidelog.storage.checkpoints import CorruptCheckpoint
 from tidelog.storage.log import Log
 from tidelog.storage.names import (
     CLEAN_SHUTDOWN,
+    FAILED_MARKER,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK,
     LOG_START_CHECKPOINT,
@@ -50,8 +49,11 @@ from tidelog.storage.names import (
     stray_dir_name,
 )
 from tidelog.storage.node_files import (
+    FIRST_FREE_DIRECTORY_ID,
+    NO_DIRECTORY_ID,
     CleanShutdown,
-    InconsistentDirectory,
+    InconsistentClusterId,
+    InconsistentNodeId,
     MetaProperties,
     PartitionMetadata,
     read_clean_shutdown,
@@ -61,14 +63,17 @@ from tidelog.storage.node_files import (
     write_meta_properties,
     write_partition_metadata,
 )
-from tidelog.storage.recovery import Opening, Report, open_log
-
-_FIRST_FREE_DIRECTORY_ID: Final = 100
-"""Ids below are reserved by the protocol (unassigned, lost, migrating)."""
+from tidelog.storage.offset_table import OffsetTable
+from tidelog.storage.opening import Opening, Report
+from tidelog.storage.recovery import open_log
 
 
 class LogDirLocked(Exception):
     """Another process uses the directory."""
+
+
+class LogDirFailed(Exception):
+    """The directory is offline: its disk failed."""
 
 
 class TopicIdMismatch(Exception):
@@ -95,6 +100,8 @@ class LogDirectory:
         lock: AbstractContextManager[None],
         meta: MetaProperties,
         clean_shutdown: CleanShutdown | None,
+        *,
+        is_distrusted: bool = False,
     ) -> None:
         self._disk = disk
         self._random = random
@@ -102,28 +109,29 @@ class LogDirectory:
         self.path = path
         self.meta = meta
         self.clean_shutdown = clean_shutdown
+        self.is_distrusted = is_distrusted
         self.failure: str | None = None
         self.logs: dict[TopicPartition, Log] = {}
         self.repairs: list[str] = []
-        self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
-        self._log_starts = self._read(LOG_START_CHECKPOINT)
-        self._high_watermarks = self._read(HIGH_WATERMARK_CHECKPOINT)
+        self._moved_away: set[TopicPartition] = set()
+        self._recovery_points = self._table(RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = self._table(LOG_START_CHECKPOINT)
+        self._high_watermarks = self._table(HIGH_WATERMARK_CHECKPOINT)
+        self._tables = (self._recovery_points, self._log_starts, self._high_watermarks)
 
     @property
     def directory_id(self) -> DirectoryId:
         return DirectoryId(self.meta.directory_id)
 
-    def _read(self, name: str) -> dict[TopicPartition, Offset]:
+    def _table(self, name: str) -> OffsetTable:
         """A checkpoint that cannot be read costs work, not data: everything is verified."""
-        path = f"{self.path}/{name}"
-        if self._disk.stat(path) is None:
-            return {}
+        table = OffsetTable(self._disk, f"{self.path}/{name}")
         try:
-            return read_offset_checkpoint(self._disk, path)
+            table.load()
         except CorruptCheckpoint as error:
             self.repairs.append(f"{error}; starting from the logs themselves")
             self.clean_shutdown = None
-            return {}
+        return table
 
     # --- partitions on disk ------------------------------------------------------------
 
@@ -163,9 +171,10 @@ class LogDirectory:
             self._random,
             now_ms,
             was_clean=self.clean_shutdown is not None,
-            recovery_point=self._recovery_points.get(tp, Offset(0)),
-            log_start=self._log_starts.get(tp, Offset(0)),
-            high_watermark=self._high_watermarks.get(tp, Offset(0)),
+            recovery_point=self._recovery_points.get(tp),
+            log_start=self._log_starts.get(tp),
+            high_watermark=self._high_watermarks.get(tp),
+            is_distrusted=self.is_distrusted,
         )
 
     async def open_logs(
@@ -177,22 +186,57 @@ class LogDirectory:
         concurrency: int,
         on_progress: Callable[[OpenProgress], None] = lambda progress: None,
     ) -> list[Report]:
-        """Open everything that lies here, several logs at a time."""
+        """Open everything that lies here, several logs at a time.
+
+        ``LogDirFailed`` if the disk does not let itself be read or written.
+        """
         partitions = self.partitions()
         reports: list[Report] = []
         gate = asyncio.Semaphore(concurrency)
 
         async def open_one(tp: TopicPartition) -> None:
             async with gate:
-                log, report = await offload.run(open_log(self.opening(tp, configs(tp), now_ms)))
-            self.logs[tp] = log
+                report = await self._open(offload, tp, configs(tp), now_ms)
             reports.append(report)
             on_progress(OpenProgress(len(reports), len(partitions), report))
 
-        async with asyncio.TaskGroup() as group:
-            for tp in partitions:
-                group.create_task(open_one(tp))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for tp in partitions:
+                    group.create_task(open_one(tp))
+            if self.is_distrusted:
+                await self._regain_trust(offload)
+        except* OSError as errors:
+            self.fail(f"opening its logs failed: {_first_error(errors)}")
+        if self.failure is not None:
+            raise LogDirFailed(f"{self.path}: {self.failure}")
         return sorted(reports, key=lambda report: report.tp)
+
+    async def _open(
+        self, offload: Offload, tp: TopicPartition, config: TopicConfig, now_ms: TimestampMs
+    ) -> Report:
+        log, report = await offload.run(open_log(self.opening(tp, config, now_ms)))
+        log.on_truncating = self._lower_checkpoints
+        self.logs[tp] = log
+        self._moved_away.discard(tp)
+        return report
+
+    def _lower_checkpoints(self, tp: TopicPartition, end: Offset) -> None:
+        for table in self._tables:
+            table.lower(tp, end)
+
+    async def _regain_trust(self, offload: Offload) -> None:
+        """Every log was cut to its recovery point; once that is durable the past is over."""
+        for log in self.logs.values():
+            flush = log.begin_flush()
+            if flush is not None:
+                await offload.run(flush.steps(self._disk))
+                log.complete_flush(flush)
+        self.write_recovery_points()
+        self.write_high_watermarks()
+        self._disk.unlink(f"{self.path}/{FAILED_MARKER}")
+        self._disk.sync_dir(self.path)
+        self.is_distrusted = False
 
     async def create_log(
         self,
@@ -209,13 +253,16 @@ class LogDirectory:
             raise TopicIdMismatch(
                 f"{self.partition_path(tp)} belongs to topic {existing}, not to {topic_id}"
             )
-        log, _ = await offload.run(open_log(self.opening(tp, config, now_ms)))
+        if self._disk.stat(self.partition_path(tp)) is None:
+            # Checkpoints may still speak of an older partition of this name.
+            for table in self._tables:
+                table.forget(tp)
+        await self._open(offload, tp, config, now_ms)
         if existing is None:
             path = f"{self.partition_path(tp)}/{PARTITION_METADATA}"
             write_partition_metadata(self._disk, path, PartitionMetadata(topic_id))
             self._disk.sync_dir(self.path)
-        self.logs[tp] = log
-        return log
+        return self.logs[tp]
 
     # --- leaving -----------------------------------------------------------------------
 
@@ -236,8 +283,7 @@ class LogDirectory:
         target = f"{self.path}/{name}"
         self._disk.rename(self.partition_path(tp), target)
         self._disk.sync_dir(self.path)
-        for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
-            checkpoint.pop(tp, None)
+        self._moved_away.add(tp)
         return target
 
     # --- checkpoints -------------------------------------------------------------------
@@ -245,25 +291,30 @@ class LogDirectory:
     def write_recovery_points(self) -> None:
         for log in self._sound_logs():
             log.write_epochs()
-            self._recovery_points[log.tp] = log.recovery_point
-        self._write(RECOVERY_POINT_CHECKPOINT, self._recovery_points)
+        self._write(self._recovery_points, lambda log: log.recovery_point)
 
     def write_log_starts(self) -> None:
         """Only starts that the first segment's name does not say already."""
-        for log in self._sound_logs():
-            if log.log_start > log.segments[0].base_offset:
-                self._log_starts[log.tp] = log.log_start
-            else:
-                self._log_starts.pop(log.tp, None)
-        self._write(LOG_START_CHECKPOINT, self._log_starts)
+        self._write(
+            self._log_starts,
+            lambda log: log.log_start if log.log_start > log.segments[0].base_offset else None,
+        )
 
     def write_high_watermarks(self) -> None:
-        for log in self._sound_logs():
-            self._high_watermarks[log.tp] = log.high_watermark
-        self._write(HIGH_WATERMARK_CHECKPOINT, self._high_watermarks)
+        self._write(self._high_watermarks, lambda log: log.high_watermark)
 
-    def _write(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
-        write_offset_checkpoint(self._disk, f"{self.path}/{name}", offsets)
+    def _write(self, table: OffsetTable, value: Callable[[Log], Offset | None]) -> None:
+        """What a failed log last said stays; what a failed directory says has no meaning."""
+        if self.failure is not None:
+            return
+        offsets = {tp: offset for tp, offset in table.offsets.items() if tp not in self._moved_away}
+        for log in self._sound_logs():
+            offset = value(log)
+            if offset is None:
+                offsets.pop(log.tp, None)
+            else:
+                offsets[log.tp] = offset
+        table.write(offsets)
 
     def _sound_logs(self) -> Iterable[Log]:
         return [log for log in self.logs.values() if log.failure is None]
@@ -276,6 +327,8 @@ class LogDirectory:
             self.failure = reason
             for log in self.logs.values():
                 log.fail(reason)
+            with suppress(OSError):  # the disk is broken; this is worth a try, not more
+                write_atomically(self._disk, f"{self.path}/{FAILED_MARKER}", reason.encode())
 
     def limit_writes(self, min_free_bytes: int) -> bool:
         """Refuse produce while the file system is nearly full; True if it is.
@@ -287,17 +340,30 @@ class LogDirectory:
             log.is_short_of_space = is_low
         return is_low
 
-    def close_cleanly(self, broker_epoch: BrokerEpoch) -> None:
-        """Close every log, then say so; a failed directory is only unlocked."""
-        if self.failure is None:
-            for log in self.logs.values():
+    def close_cleanly(self, broker_epoch: BrokerEpoch) -> bool:
+        """Close every log, then say so; False if one could not be, or had failed.
+
+        No flush may be under way: the flusher is closed first.
+        """
+        try:
+            is_clean = self.failure is None and self._close_logs()
+            if is_clean:
+                path = f"{self.path}/{CLEAN_SHUTDOWN}"
+                write_clean_shutdown(self._disk, path, CleanShutdown(broker_epoch))
+            return is_clean
+        finally:
+            self.abandon()
+
+    def _close_logs(self) -> bool:
+        for log in self._sound_logs():
+            try:
                 log.close()
-            self.write_log_starts()
-            self.write_high_watermarks()
-            self.write_recovery_points()
-            path = f"{self.path}/{CLEAN_SHUTDOWN}"
-            write_clean_shutdown(self._disk, path, CleanShutdown(broker_epoch))
-        self.abandon()
+            except OSError as error:
+                log.fail(f"closing failed: {error}")
+        self.write_log_starts()
+        self.write_high_watermarks()
+        self.write_recovery_points()
+        return all(log.failure is None for log in self.logs.values())
 
     def abandon(self) -> None:
         """Let go of the lock and the descriptors without promising anything."""
@@ -307,13 +373,26 @@ class LogDirectory:
         self._lock.__exit__(None, None, None)
 
 
+def _first_error(errors: BaseExceptionGroup[OSError]) -> BaseException:
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
+
+
 def open_directory(
-    disk: Disk, path: str, random: Random, *, cluster_id: str, node_id: NodeId
+    disk: Disk,
+    path: str,
+    random: Random,
+    *,
+    cluster_id: str,
+    node_id: NodeId,
+    was_failed: bool = False,
 ) -> LogDirectory:
     """Take the lock, check (or give) the identity, and read the checkpoints.
 
     The clean-shutdown marker is removed at once: from here on only another clean shutdown
-    vouches for the logs.
+    vouches for the logs. ``was_failed`` says that the cluster knows the directory as failed.
     """
     disk.make_dirs(path)
     lock = disk.lock(f"{path}/{LOCK}")
@@ -323,37 +402,49 @@ def open_directory(
         raise LogDirLocked(f"{path} is in use by another process") from error
     try:
         meta = _identity(disk, path, random, cluster_id, node_id)
+        is_distrusted = _is_distrusted(disk, path, was_failed)
         marker = f"{path}/{CLEAN_SHUTDOWN}"
         clean = read_clean_shutdown(disk, marker)
         if clean is not None:
             disk.unlink(marker)
             disk.sync_dir(path)
-        return LogDirectory(disk, path, random, lock, meta, clean)
+        return LogDirectory(disk, path, random, lock, meta, clean, is_distrusted=is_distrusted)
     except BaseException:
         lock.__exit__(None, None, None)
         raise
+
+
+def _is_distrusted(disk: Disk, path: str, was_failed: bool) -> bool:
+    marker = f"{path}/{FAILED_MARKER}"
+    if disk.stat(marker) is not None:
+        return True
+    if was_failed:
+        # Not to be forgotten if this start does not come to its end either.
+        write_atomically(disk, marker, b"reported as failed")
+    return was_failed
 
 
 def _identity(
     disk: Disk, path: str, random: Random, cluster_id: str, node_id: NodeId
 ) -> MetaProperties:
     file = f"{path}/{META_PROPERTIES}"
-    if disk.stat(file) is None:
-        meta = MetaProperties(cluster_id, node_id, _new_directory_id(random))
-        write_meta_properties(disk, file, meta)
-        return meta
-    meta = read_meta_properties(disk, file)
+    meta = MetaProperties(cluster_id, node_id)
+    if disk.stat(file) is not None:
+        meta = read_meta_properties(disk, file)
     if meta.cluster_id != cluster_id:
-        raise InconsistentDirectory(
+        raise InconsistentClusterId(
             f"{path} belongs to cluster {meta.cluster_id}, this node to {cluster_id}"
         )
     if meta.node_id != node_id:
-        raise InconsistentDirectory(f"{path} belongs to node {meta.node_id}, this is {node_id}")
+        raise InconsistentNodeId(f"{path} belongs to node {meta.node_id}, this is {node_id}")
+    if meta.directory_id == NO_DIRECTORY_ID:
+        meta = MetaProperties(cluster_id, node_id, _new_directory_id(random))
+        write_meta_properties(disk, file, meta)
     return meta
 
 
 def _new_directory_id(random: Random) -> DirectoryId:
     while True:
         raw = random.randbytes(16)
-        if int.from_bytes(raw, "big") >= _FIRST_FREE_DIRECTORY_ID:
+        if int.from_bytes(raw, "big") >= FIRST_FREE_DIRECTORY_ID:
             return DirectoryId(Uuid(raw))

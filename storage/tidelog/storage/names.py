@@ -37,6 +37,8 @@ PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
+FAILED_MARKER: Final = ".tidelog_failed"
+"""An fsync failed in this log directory, and its logs have not been cut back since."""
 
 MAX_DIR_NAME: Final = 255
 """The longest name the usual file systems take (also Kafka's cap)."""

@@ -38,8 +38,20 @@ from tidelog.wire.errors import CorruptBatch
 
 def open_log(opening: Opening) -> Steps[tuple[Log, Report]]:
     """The whole of opening one log, in steps for an ``Offload``."""
-    disk, directory = opening.disk, opening.directory
     report = Report(opening.tp)
+    try:
+        log = yield from _open(opening, report, verify_all=False)
+    except CorruptBatch as error:
+        report.note(f"{opening.directory}: {error}; the whole log is verified")
+        log = yield from _open(opening, report, verify_all=True)
+    report.end_offset = log.end_offset
+    latest = log.epochs.latest_epoch
+    report.last_epoch = LeaderEpoch(-1) if latest is None else latest
+    return log, report
+
+
+def _open(opening: Opening, report: Report, *, verify_all: bool) -> Steps[Log]:
+    disk, directory = opening.disk, opening.directory
     disk.make_dirs(directory)
     finish_interrupted_work(disk, directory, report.note)
     yield
@@ -51,12 +63,14 @@ def open_log(opening: Opening) -> Steps[tuple[Log, Report]]:
         disk, directory, [n.base_offset for n in names if n.suffix == SNAPSHOT_SUFFIX]
     )
     epochs = _load_epochs(opening, report)
-    if _is_believed(opening, segments, report):
+    if not verify_all and _is_believed(opening, segments, report):
         changed = yield from rebuild_bad_indexes(opening, segments, names, unindexed, report)
         yield from _restore_epochs(epochs, segments)
         log = yield from _assemble(opening, segments, producers, epochs, report, is_clean=True)
     else:
-        recovery = UncleanRecovery(opening, segments, producers, epochs, report)
+        recovery = UncleanRecovery(
+            opening, segments, producers, epochs, report, verify_all=verify_all
+        )
         flushed = segments[: recovery.first]
         changed = yield from rebuild_bad_indexes(opening, flushed, names, unindexed, report)
         yield from _restore_epochs(epochs, flushed)
@@ -68,10 +82,7 @@ def open_log(opening: Opening) -> Steps[tuple[Log, Report]]:
     if changed or not segments:
         log.distrust_flushes(changed)
     _cut_distrusted(opening, log, report)
-    report.end_offset = log.end_offset
-    latest = log.epochs.latest_epoch
-    report.last_epoch = LeaderEpoch(-1) if latest is None else latest
-    return log, report
+    return log
 
 
 def _is_believed(opening: Opening, segments: list[Segment], report: Report) -> bool:

@@ -66,6 +66,8 @@ class UncleanRecovery:
         producers: ProducerLog,
         epochs: EpochCache,
         report: Report,
+        *,
+        verify_all: bool = False,
     ) -> None:
         self._opening = opening
         self._producers = producers
@@ -77,7 +79,7 @@ class UncleanRecovery:
         self._accepted: _Accepted | None = None
         self._blamed: _Blamed | None = None
         self.segments = segments
-        self.first = self._first_unflushed()
+        self.first = 0 if verify_all else self._first_unflushed()
 
     def run(self) -> Steps[None]:
         if self.segments:
