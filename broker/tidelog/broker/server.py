@@ -1,0 +1,116 @@
+"""The node's client listeners: who is let in, and how long a silent client stays.
+
+Each configured listener is a name, an address to bind and an address to tell. Limits are counted
+over all of them. A connection that has neither sent a whole request nor received an answer for
+``connections.max.idle.ms`` is closed, which also ends a client that sends a request byte by byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from tidelog.broker.calls import Client, Handler
+from tidelog.broker.session import Session
+from tidelog.kernel.addresses import SocketAddress
+from tidelog.kernel.listener import BoundListener, ClientConnection, Listener
+from tidelog.kernel.ports import Clock
+from tidelog.wire.protocol.apis import served_apis
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    max_request_bytes: int
+    max_connections: int
+    max_connections_per_address: int
+    max_idle_ms: int
+
+
+class ClientServer:
+    """All client connections of a node."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        handlers: Mapping[int, Handler],
+        clock: Clock,
+        limits: ServerLimits,
+    ) -> None:
+        self._listener = listener
+        self._handlers = handlers
+        self._apis = served_apis(handlers.keys())
+        self._clock = clock
+        self._limits = limits
+        self._bound: list[BoundListener] = []
+        self._sessions: dict[int, Session] = {}
+        self._per_host: Counter[str] = Counter()
+        self._ids = count(1)
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._sessions)
+
+    async def listen(self, name: str, address: SocketAddress) -> SocketAddress:
+        """Begin to serve one listener; the address that was bound."""
+        bound = await self._listener.serve(
+            name, address.host, address.port, self._serve, admit=self._admit
+        )
+        self._bound.append(bound)
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().create_task(self._close_idle())
+        return bound.address
+
+    async def close(self) -> None:
+        """Take no new clients and hang up on those there are."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        for bound in self._bound:
+            await bound.close()
+
+    def _admit(self, address: SocketAddress) -> bool:
+        if len(self._sessions) >= self._limits.max_connections:
+            log.warning("refused %s: max.connections is %d", address, self._limits.max_connections)
+            return False
+        if self._per_host[address.host] >= self._limits.max_connections_per_address:
+            limit = self._limits.max_connections_per_address
+            log.warning("refused %s: max.connections.per.ip is %d", address, limit)
+            return False
+        return True
+
+    async def _serve(self, connection: ClientConnection) -> None:
+        connection_id, host = next(self._ids), connection.peer_address.host
+        client = Client(connection.peer_address, connection.listener_name, connection_id)
+        session = Session(
+            connection,
+            client,
+            self._handlers,
+            self._apis,
+            self._clock,
+            self._limits.max_request_bytes,
+        )
+        self._sessions[connection_id] = session
+        self._per_host[host] += 1
+        try:
+            await session.run()
+        finally:
+            del self._sessions[connection_id]
+            self._per_host[host] -= 1
+            if not self._per_host[host]:
+                del self._per_host[host]
+
+    async def _close_idle(self) -> None:
+        """Look at all sessions a few times per idle period; exact to a fraction of it."""
+        while True:
+            await asyncio.sleep(self._limits.max_idle_ms / 4000)
+            oldest_ms = self._clock.monotonic_ms() - self._limits.max_idle_ms
+            for session in list(self._sessions.values()):
+                if session.active_at_ms < oldest_ms:
+                    session.close()
