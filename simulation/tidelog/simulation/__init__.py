@@ -1,4 +1,4 @@
-"""The ports driven by a seed: virtual time, chosen chance, a disk that can lose power."""
+"""The ports driven by a seed: time, chance, a disk that can lose power, a network that breaks."""
 
 from tidelog.simulation.clock import SimClock
 from tidelog.simulation.disk import SimDisk, SimFile
@@ -10,21 +10,34 @@ from tidelog.simulation.event_loop import (
     World,
     run_simulation,
 )
+from tidelog.simulation.links import LinkQuality
+from tidelog.simulation.network import NetworkSettings, SimNetwork
 from tidelog.simulation.offload import InlineOffload, SimOffload
+from tidelog.simulation.processes import SimProcess
 from tidelog.simulation.random import SimRandom
+from tidelog.simulation.sim_peer_server import SimPeerServer
+from tidelog.simulation.sim_peers import SimPeers
+from tidelog.simulation.trace import Trace
 
 __all__ = [
     "CrashAt",
     "Deadlock",
     "DiskFaults",
     "InlineOffload",
+    "LinkQuality",
+    "NetworkSettings",
     "SimClock",
     "SimDisk",
     "SimFile",
+    "SimNetwork",
     "SimOffload",
+    "SimPeerServer",
+    "SimPeers",
+    "SimProcess",
     "SimRandom",
     "SimulatedCrash",
     "TimeLimitExceeded",
+    "Trace",
     "VirtualEventLoop",
     "World",
     "run_simulation",

@@ -9,12 +9,15 @@ repeated in another process and under another ``PYTHONHASHSEED``.
 With a ``Random`` for ``shuffle`` the tasks that are ready at one moment run in a drawn order.
 Other callbacks keep their places, because asyncio promises that ``call_soon`` is first come,
 first served, and protocols rely on it.
+
+Callbacks and tasks that belong to a ``SimProcess`` run only while that process does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import heapq
 import math
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
@@ -22,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, TypeVarTuple
 
 from tidelog.simulation.clock import SimClock
+from tidelog.simulation.processes import CURRENT_PROCESS, GatedHandle, GatedTimerHandle, process_of
 from tidelog.simulation.random import SimRandom
 
 T = TypeVar("T")
@@ -40,6 +44,8 @@ class _VirtualTask(asyncio.Task[T]):
     def __init__(self, coro: Any, *, loop: VirtualEventLoop, **options: Any) -> None:
         # asyncio registers the task, and so hashes it, while it is being initialised.
         self._sequence = loop.next_sequence()
+        context = options.get("context")
+        self.process = CURRENT_PROCESS.get() if context is None else context.get(CURRENT_PROCESS)
         if options.get("name") is None:
             # Default names are numbered per process, which would differ between two runs.
             options["name"] = f"task-{self._sequence}"
@@ -126,6 +132,31 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         text = None if name is None else str(name)
         return _VirtualTask(coro, loop=self, name=text, context=context, **options)
 
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = GatedTimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def _call_soon(
+        self, callback: Callable[..., object], args: Any, context: contextvars.Context | None
+    ) -> asyncio.Handle:
+        handle = GatedHandle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def release_all(self) -> None:
+        """Let every stopped process go on, so that the run can be wound up."""
+        for task in sorted(asyncio.all_tasks(self), key=hash):
+            if (process := process_of(task)) is not None:
+                process.resume()
+
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
@@ -194,7 +225,10 @@ def run_simulation(
     loop.set_exception_handler(note_unhandled)
     world = World(loop, SimClock(elapsed_ms=loop.elapsed_ms), random)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        result = runner.run(main(world))
+        try:
+            result = runner.run(main(world))
+        finally:
+            loop.release_all()
     if unhandled:
         raise unhandled[0]
     return result
