@@ -1,0 +1,1 @@
+"""A cluster to test against: local processes, and questions to a node."""

@@ -1,0 +1,83 @@
+"""Asking a node directly, over one short connection and without a client library.
+
+Used to wait until a cluster serves: the answer to Metadata names the brokers that are alive.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.kernel.addresses import SocketAddress
+from tidelog.wire.protocol.apis import APIS, ApiKey
+from tidelog.wire.protocol.frames import (
+    frame_request,
+    parse_response_header,
+    read_frame_size,
+)
+from tidelog.wire.protocol.responses import decode_response
+
+_METADATA_VERSION = 9
+_NO_TOPICS = b"\x01\x00\x00\x00\x00"
+"""An empty array of topics, no auto-creation, no authorized operations, no tags (version 9)."""
+
+
+class ProbeFailed(Exception):
+    """The node did not answer, or not with what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswer:
+    cluster_id: str | None
+    controller_id: int
+    brokers: dict[int, SocketAddress]
+
+
+def ask_cluster(address: SocketAddress, timeout_s: float) -> ClusterAnswer:
+    """Which brokers the node at ``address`` believes to be alive."""
+    api = APIS[ApiKey.METADATA]
+    frame = frame_request(api, _METADATA_VERSION, 1, "tidelog-probe", _NO_TOPICS)
+    try:
+        with socket.create_connection((address.host, address.port), timeout_s) as connection:
+            connection.sendall(frame)
+            size = read_frame_size(_receive(connection, 4))
+            answer = _receive(connection, size)
+    except OSError as error:
+        raise ProbeFailed(f"{address}: {error}") from error
+    _, body = parse_response_header(api, _METADATA_VERSION, answer)
+    metadata: Any = decode_response(ApiKey.METADATA, _METADATA_VERSION, body)
+    brokers = {
+        int(broker.node_id): SocketAddress(broker.host, int(broker.port))
+        for broker in metadata.brokers
+    }
+    return ClusterAnswer(metadata.cluster_id, int(metadata.controller_id), brokers)
+
+
+def _receive(connection: socket.socket, length: int) -> bytes:
+    parts: list[bytes] = []
+    while length > 0:
+        part = connection.recv(min(length, 1 << 16))
+        if not part:
+            raise ConnectionResetError("the node hung up")
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def is_port_free(address: SocketAddress) -> bool:
+    """Whether a server could bind here now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind((address.host, address.port))
+            return True
+    return False
+
+
+def free_port(host: str) -> int:
+    """A port nobody listens on at the moment; another process may take it before it is used."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
