@@ -1,0 +1,1 @@
+"""Leader and follower replicas of partitions: pure machines, and the shells that drive logs."""
