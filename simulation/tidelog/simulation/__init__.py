@@ -15,6 +15,7 @@ from tidelog.simulation.network import NetworkSettings, SimNetwork
 from tidelog.simulation.offload import InlineOffload, SimOffload
 from tidelog.simulation.processes import SimProcess
 from tidelog.simulation.random import SimRandom
+from tidelog.simulation.sim_listener import SimByteStream, SimListener, connect_client
 from tidelog.simulation.sim_peer_server import SimPeerServer
 from tidelog.simulation.sim_peers import SimPeers
 from tidelog.simulation.trace import Trace
@@ -26,9 +27,11 @@ __all__ = [
     "InlineOffload",
     "LinkQuality",
     "NetworkSettings",
+    "SimByteStream",
     "SimClock",
     "SimDisk",
     "SimFile",
+    "SimListener",
     "SimNetwork",
     "SimOffload",
     "SimPeerServer",
@@ -40,5 +43,6 @@ __all__ = [
     "Trace",
     "VirtualEventLoop",
     "World",
+    "connect_client",
     "run_simulation",
 ]

@@ -56,6 +56,8 @@ class Side:
     outgoing: Link
     address: SocketAddress
     is_open: bool = True
+    is_farewell_sent: bool = False
+    """It was closed in order: its last item says so, and no reset is sent."""
     ends: list[End] = field(default_factory=list)
     watchdog: asyncio.TimerHandle | None = None
     is_reset_coming: bool = False
@@ -114,39 +116,34 @@ class SimConnection:
             return
         side.is_open = False
         self._calm(side)
-        ends, side.ends = side.ends, []
         self._on_side_over(self, side, reason)
-        for end in ends:
+        for end in side.ends:
             end.break_off(reason)
         self.reassess()
+
+    def lose_unsent(self, side: Side) -> None:
+        """The host of this side has no power: it sends nothing again."""
+        for end in side.ends:
+            end.outgoing.lose_held()
+
+    def close_side(self, side: Side, farewell: Item) -> None:
+        """End a side in order: all that was sent arrives, then the farewell."""
+        for end in side.ends:
+            end.outgoing.put(farewell)
+        side.is_farewell_sent = True
+        self.break_side(side, "closed here")
 
     def break_both(self, reason: str) -> None:
         """A reset by something on the way: each side gets one, if it can."""
         for side in (self.client, self.server):
-            self._bring_reset(side, self._far_from(side).outgoing, reason)
+            self.bring_reset(side, reason)
 
-    def reassess(self) -> None:
-        for near, far in ((self.client, self.server), (self.server, self.client)):
-            if near.is_open:
-                self._reassess_side(near, far)
-
-    def _reassess_side(self, near: Side, far: Side) -> None:
-        can_be_told = not far.outgoing.is_cut and self._is_host_up(far.process.host)
-        if not far.is_open and can_be_told:
-            self._bring_reset(near, far.outgoing, "reset by the other side")
-            return
-        is_heard = can_be_told and not near.outgoing.is_cut
-        is_answered = is_heard and not far.process.is_paused
-        if is_answered or near.process.is_paused:
-            self._calm(near)
-        elif near.watchdog is None:
-            due_s = near.outgoing.now_s() + self._timeout_ms / 1000
-            near.watchdog = near.outgoing.at(due_s, lambda: self._give_up(near))
-
-    def _bring_reset(self, near: Side, way: Link, reason: str) -> None:
+    def bring_reset(self, near: Side, reason: str) -> None:
+        """Tell this side that it is over; it hears of it if the way is free by then."""
         if near.is_reset_coming or not near.is_open:
             return
         near.is_reset_coming = True
+        way = self._far_from(near).outgoing
 
         def arrive() -> None:
             near.is_reset_coming = False
@@ -156,6 +153,24 @@ class SimConnection:
                 self.reassess()
 
         way.at(way.arrival_s(40), arrive)
+
+    def reassess(self) -> None:
+        for near, far in ((self.client, self.server), (self.server, self.client)):
+            if near.is_open:
+                self._reassess_side(near, far)
+
+    def _reassess_side(self, near: Side, far: Side) -> None:
+        can_be_told = not far.outgoing.is_cut and self._is_host_up(far.process.host)
+        if not far.is_open and not far.is_farewell_sent and can_be_told:
+            self.bring_reset(near, "reset by the other side")
+            return
+        is_heard = can_be_told and not near.outgoing.is_cut
+        is_answered = is_heard and not far.process.is_paused
+        if is_answered or near.process.is_paused:
+            self._calm(near)
+        elif near.watchdog is None:
+            due_s = near.outgoing.now_s() + self._timeout_ms / 1000
+            near.watchdog = near.outgoing.at(due_s, lambda: self._give_up(near))
 
     def _give_up(self, near: Side) -> None:
         near.watchdog = None

@@ -203,6 +203,20 @@ class Flow:
             self._sender_end = reason
             _wake_all(self._putters)
 
+    def lose_held(self) -> None:
+        """Forget what a cut holds back; there is nobody left who could send it again."""
+        if not self._link.is_passable:
+            self._on_the_way.clear()
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether something arrived that was not taken."""
+        return bool(self._arrived)
+
+    @property
+    def has_no_receiver(self) -> bool:
+        return self._receiver_end is not None
+
     # The side that receives.
 
     async def get(self) -> Item:

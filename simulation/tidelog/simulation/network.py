@@ -48,7 +48,9 @@ class NetworkSettings:
     quality: LinkQuality = field(default_factory=LinkQuality)
     """Of links for which none was set."""
     connection_timeout_ms: float = 8_000.0
-    """How long a side hears nothing until it gives a connection up: the keepalive of gRPC."""
+    """How long a node hears nothing until it gives a connection up: the keepalive of gRPC."""
+    client_timeout_ms: float = 120_000.0
+    """The same for a client's connection, which has no keepalive, only TCP's patience."""
 
 
 @dataclass(slots=True)
@@ -117,6 +119,10 @@ class SimNetwork:
         """End the process and its host: the others hear nothing, not even a reset."""
         host = self._host(place)
         host.is_up = False
+        for connection in self._connections:
+            for side in (connection.client, connection.server):
+                if side.process.host == host.name:
+                    connection.lose_unsent(side)
         await self._end(place, "lost power")
 
     def pause(self, place: Place) -> None:
@@ -288,7 +294,7 @@ class SimNetwork:
             Side(process, self.link(process.host, server.host, lane), local),
             Side(server, self.link(server.host, process.host, lane), address),
             lane=lane,
-            timeout_ms=self.settings.connection_timeout_ms,
+            timeout_ms=self._timeout_ms(lane),
             is_host_up=self._is_host_up,
             note_arrival=self._note_arrival,
             on_side_over=self._side_is_over,
@@ -298,6 +304,11 @@ class SimNetwork:
         listening.accept(connection)
         connection.reassess()
         return connection
+
+    def _timeout_ms(self, lane: str) -> float:
+        settings = self.settings
+        is_client = lane == CLIENT_LANE
+        return settings.client_timeout_ms if is_client else settings.connection_timeout_ms
 
     async def _end(self, place: Place, how: str) -> None:
         process = self._host(place).process

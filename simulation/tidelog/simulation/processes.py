@@ -62,7 +62,11 @@ class SimProcess:
 
     def start(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Run a coroutine as part of this process, with all that it starts in turn."""
-        return self._loop.create_task(work, name=name, context=self._context.copy())
+        return self._loop.create_task(work, name=name, context=self.new_context())
+
+    def new_context(self) -> contextvars.Context:
+        """For a callback that is to run as part of this process, whoever sets it."""
+        return self._context.copy()
 
     def pause(self) -> None:
         if self._state is _State.RUNNING:
