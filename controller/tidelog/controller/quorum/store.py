@@ -30,7 +30,7 @@ from tidelog.controller.raft.effects import (
     PersistState,
     WriteSnapshotChunk,
 )
-from tidelog.kernel.ids import Offset, TimestampMs
+from tidelog.kernel.ids import TimestampMs
 from tidelog.kernel.ports import Clock, Disk, Steps
 from tidelog.storage.names import partition_dir_name
 
@@ -166,7 +166,3 @@ class MetadataStore:
     def abandon(self) -> None:
         """Let go of the files as they are, after a failure."""
         self._log.abandon()
-
-    @property
-    def log_end(self) -> Offset:
-        return self._log.end
