@@ -263,8 +263,8 @@ class SimPeers:
         except PeerError as failure:
             stream.fail(failure)
         finally:
-            await end_all(dialling, given_up)
             stream.fail(StreamReset(f"{name}: connection closed"))
+            await end_all(dialling, given_up)
 
     async def _dial(self, node: NodeId, method: Stream[Any, Any], route: _Route, name: str) -> End:
         end: End | None = None
