@@ -3,66 +3,56 @@
 The launcher writes one configuration file per node, gives the data directories their identity,
 starts ``tidelog server --config FILE`` for each and waits until every node names all of them as
 alive. A node that was killed can be started again from the same file, by this object or by hand.
+
+Only the clients' port listens on ``host``. Nodes of one machine find each other on the loopback
+address, whatever clients are offered.
 """
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import signal
-import subprocess
+import socket
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import IO, Any, Final
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.ids import NodeId
 from tidelog.kernel.real import OsDisk, SystemRandom
+from tidelog.kernel.settings.properties import format_properties
 from tidelog.storage.format import format_directories, random_uuid, read_identity
-from tidelog.testing.probe import ProbeFailed, ask_cluster, free_port, is_port_free
+from tidelog.storage.node_files import CorruptNodeFile, InconsistentDirectory
+from tidelog.testing.local_node import ClusterFailed, LocalNode, OnLine
+from tidelog.testing.ports import NoFreePort, Ports
+from tidelog.testing.probe import ProbeFailed, ask_cluster
+
+__all__ = ["PORT_STEP", "ClusterFailed", "LocalCluster", "LocalNode"]
 
 PORT_STEP: Final = 10
 """Node n listens on ``port + 10 (n − 1)`` for clients and one above that for the other nodes."""
 
+SERVER: Final = (sys.executable, "-m", "tidelog.broker")
+"""``tidelog server`` without the detour through the command line's entry."""
+
+OWN_SETTINGS: Final = frozenset({
+    "process.roles", "node.id", "broker.id", "controller.quorum.voters",
+    "controller.listener.names", "listeners", "advertised.listeners", "log.dirs", "log.dir",
+    "metadata.log.dir",
+})  # fmt: skip
+"""What differs from node to node and is not for the caller to give."""
+
+_LOOPBACK: Final = "127.0.0.1"
+_ANY_ADDRESS: Final = ("0.0.0.0", "::")
+_LOCK: Final = ".cluster-lock"
+_METADATA_PARTITION: Final = "__cluster_metadata-0"
 _POLL_S: Final = 0.02
 _STOP_S: Final = 30.0
-
-
-class ClusterFailed(Exception):
-    """A node ended, or the cluster did not serve in time; the text has the node's last words."""
-
-
-@dataclass(slots=True)
-class LocalNode:
-    """One process, or the place for one."""
-
-    node_id: int
-    kafka: SocketAddress
-    rpc: SocketAddress
-    data_dir: Path
-    config: Path
-    process: subprocess.Popen[str] | None = None
-    last_words: list[str] = field(default_factory=list)
-    reader: threading.Thread | None = None
-
-    @property
-    def is_running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def description(self) -> dict[str, Any]:
-        return {
-            "id": self.node_id,
-            "pid": self.process.pid if self.process is not None else None,
-            "kafka": str(self.kafka),
-            "rpc": str(self.rpc),
-            "http": None,
-            "data_dir": str(self.data_dir),
-            "config": str(self.config),
-        }
 
 
 class LocalCluster:
@@ -72,26 +62,52 @@ class LocalCluster:
         self,
         nodes: int = 3,
         *,
-        host: str = "127.0.0.1",
+        host: str = _LOOPBACK,
+        advertised_host: str | None = None,
         port: int | None = None,
         data_dir: Path | None = None,
         settings: Mapping[str, str] | None = None,
-        on_line: Callable[[int, str], None] = lambda node_id, line: None,
+        server: Sequence[str] = SERVER,
+        on_line: OnLine = lambda node_id, line: None,
     ) -> None:
         """Without ``port`` any free ports are taken; without ``data_dir`` data is temporary."""
-        self.is_ephemeral = data_dir is None
-        self.data_dir = data_dir or Path(tempfile.mkdtemp(prefix="tidelog-"))
-        self.moved_ports: list[tuple[int, int]] = []
+        if clash := sorted(OWN_SETTINGS & (settings or {}).keys()):
+            raise ClusterFailed(
+                f"{', '.join(clash)} differs from node to node, so the launcher sets it; "
+                "to set it yourself, write a file per node and start tidelog server --config FILE"
+            )
+        self.settings: Mapping[str, str] = MappingProxyType(
+            {**replicated(nodes), **(settings or {})}
+        )
+        self._bind_host = host
+        self._server = tuple(server)
         self._on_line = on_line
-        self._settings = {**_replicated(nodes), **(settings or {})}
-        self.nodes = {n: self._place(n, host, port) for n in range(1, nodes + 1)}
-        self.cluster_id = self._cluster_id()
+        self._ports = Ports()
+        self.is_ephemeral = data_dir is None
+        self._lock: IO[str] | None = None
+        self.data_dir = (data_dir or Path(tempfile.mkdtemp(prefix="tidelog-"))).resolve()
+        try:
+            self._lock = self._take_directory()
+            dialled = advertised_host or (socket.gethostname() if host in _ANY_ADDRESS else host)
+            self.nodes = {n: self._place(n, dialled, port) for n in range(1, nodes + 1)}
+            self.cluster_id = self._cluster_id()
+        except (NoFreePort, CorruptNodeFile, OSError) as error:
+            self._leave_directory()
+            raise ClusterFailed(str(error)) from error
+        except BaseException:
+            self._leave_directory()
+            raise
 
     # --- what it is --------------------------------------------------------------------
 
     @property
     def bootstrap(self) -> str:
         return ",".join(str(node.kafka) for node in self.nodes.values())
+
+    @property
+    def moved_ports(self) -> list[tuple[int, int]]:
+        """Ports that were taken by others, and what is used instead."""
+        return self._ports.moved
 
     def description(self) -> dict[str, Any]:
         """What scripts need to kill a node and start it again (the ready file)."""
@@ -100,6 +116,10 @@ class LocalCluster:
             "bootstrap": self.bootstrap,
             "nodes": [node.description() for node in self.nodes.values()],
         }
+
+    def fallen(self) -> list[LocalNode]:
+        """Nodes that ended although nobody asked this object to end them."""
+        return [n for n in self.nodes.values() if n.is_wanted and not n.is_running]
 
     # --- life --------------------------------------------------------------------------
 
@@ -124,165 +144,180 @@ class LocalCluster:
     def stop(self) -> None:
         """Ask every node to end, wait, and remove temporary data."""
         for node in self.nodes.values():
-            if node.is_running:
-                _resume_and_signal(node, signal.SIGTERM)
+            node.ask_to_end()
         deadline = time.monotonic() + _STOP_S
         for node in self.nodes.values():
-            self._wait_for_end(node, max(0.1, deadline - time.monotonic()))
-        if self.is_ephemeral:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
+            node.wait_for_end(max(0.1, deadline - time.monotonic()))
+        self._leave_directory()
 
     def start_node(self, node_id: int) -> None:
-        node = self.nodes[node_id]
-        if node.is_running:
-            raise ClusterFailed(f"node {node_id} is running already")
-        node.process = subprocess.Popen(
-            [sys.executable, "-m", "tidelog.broker", "--config", str(node.config)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        node.last_words = []
-        node.reader = threading.Thread(target=self._read_lines, args=(node,), daemon=True)
-        node.reader.start()
+        self.nodes[node_id].start(self._server, self._on_line)
 
     def wait_until_serving(self, timeout_s: float = 30.0) -> None:
-        """Every running node names every running node as alive."""
+        """Every node that should run names every such node as alive."""
         deadline = time.monotonic() + timeout_s
-        problem = "no node was asked yet"
-        while time.monotonic() < deadline:
-            wanted = {n for n, node in self.nodes.items() if node.is_running}
+        wanted = {n for n, node in self.nodes.items() if node.is_wanted}
+        if not wanted:
+            raise ClusterFailed("no node was started")
+        while True:
             self._fail_if_ended()
-            problem_now = self._first_problem(wanted)
-            if problem_now is None:
+            problem = self._first_problem(wanted)
+            if problem is None:
                 return
-            problem = problem_now
+            if time.monotonic() >= deadline:
+                raise ClusterFailed(f"the cluster does not serve after {timeout_s:g} s: {problem}")
             time.sleep(_POLL_S)
-        raise ClusterFailed(f"the cluster does not serve after {timeout_s:g} s: {problem}")
 
     # --- faults ------------------------------------------------------------------------
 
     def kill(self, node_id: int) -> None:
         """As a power switch would, for the process: SIGKILL."""
-        node = self.nodes[node_id]
-        if node.process is not None:
-            node.process.kill()
-            self._wait_for_end(node, _STOP_S)
+        self.nodes[node_id].kill()
+        self.nodes[node_id].wait_for_end(_STOP_S)
+
+    def kill_all(self) -> None:
+        """All at once, without waiting; safe in a signal handler."""
+        for node in self.nodes.values():
+            node.kill()
 
     def stop_node(self, node_id: int, timeout_s: float = _STOP_S) -> None:
         """A clean shutdown: SIGTERM, then wait."""
-        node = self.nodes[node_id]
-        if node.is_running:
-            _resume_and_signal(node, signal.SIGTERM)
-            self._wait_for_end(node, timeout_s)
+        self.nodes[node_id].ask_to_end()
+        self.nodes[node_id].wait_for_end(timeout_s)
 
     def pause(self, node_id: int) -> None:
-        self._signal(node_id, signal.SIGSTOP)
+        self.nodes[node_id].send(signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
-        self._signal(node_id, signal.SIGCONT)
+        self.nodes[node_id].send(signal.SIGCONT)
 
-    def _signal(self, node_id: int, number: signal.Signals) -> None:
-        process = self.nodes[node_id].process
-        if process is None or process.poll() is not None:
-            raise ClusterFailed(f"node {node_id} is not running")
-        process.send_signal(number)
+    # --- places ------------------------------------------------------------------------
 
-    # --- inside ------------------------------------------------------------------------
-
-    def _place(self, number: int, host: str, port: int | None) -> LocalNode:
+    def _place(self, number: int, dialled: str, port: int | None) -> LocalNode:
         if port is None:
-            kafka, rpc = (SocketAddress(host, free_port(host)) for _ in range(2))
+            kafka, rpc = self._ports.draw(self._bind_host), self._ports.draw(_LOOPBACK)
         else:
-            kafka = self._free_or_other(SocketAddress(host, port + PORT_STEP * (number - 1)))
-            rpc = self._free_or_other(SocketAddress(host, port + PORT_STEP * (number - 1) + 1))
-        directory = self.data_dir / f"node-{number}"
-        return LocalNode(number, kafka, rpc, directory, self.data_dir / f"node-{number}.properties")
+            first = port + PORT_STEP * (number - 1)
+            kafka = self._ports.want(SocketAddress(self._bind_host, first))
+            rpc = self._ports.want(SocketAddress(_LOOPBACK, first + 1))
+        return LocalNode(
+            number,
+            SocketAddress(dialled, kafka.port),
+            rpc,
+            self.data_dir / f"node-{number}",
+            self.data_dir / f"node-{number}.properties",
+        )
 
-    def _free_or_other(self, wanted: SocketAddress) -> SocketAddress:
-        if is_port_free(wanted):
-            return wanted
-        other = free_port(wanted.host)
-        self.moved_ports.append((wanted.port, other))
-        return SocketAddress(wanted.host, other)
+    def _take_directory(self) -> IO[str]:
+        """Two launchers on one directory would overwrite each other's configuration."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        lock = (self.data_dir / _LOCK).open("w", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            self.is_ephemeral = False
+            raise ClusterFailed(
+                f"{self.data_dir} is in use by another local cluster; stop that one, "
+                "or take another data directory"
+            ) from None
+        return lock
+
+    def _leave_directory(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+        if self.is_ephemeral:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _cluster_id(self) -> str:
+        """That of the data found, if it is of as many nodes; else a new one."""
+        self._refuse_other_size()
         for node in self.nodes.values():
             identity = read_identity(OsDisk(), str(node.data_dir))
             if identity is not None:
                 return identity.cluster_id
         return str(random_uuid(SystemRandom()))
 
+    def _refuse_other_size(self) -> None:
+        """The voters were fixed when the cluster first started."""
+        found = sorted(
+            int(path.parent.name.removeprefix("node-"))
+            for path in self.data_dir.glob(f"node-*/{_METADATA_PARTITION}")
+            if path.parent.name.removeprefix("node-").isdecimal()
+        )
+        if found and found[-1] != len(self.nodes):
+            raise ClusterFailed(
+                f"{self.data_dir} holds the data of a cluster of {found[-1]} nodes, and "
+                f"{len(self.nodes)} were asked for; ask for {found[-1]}, "
+                "or take another data directory"
+            )
+
     def _write_configs(self) -> None:
         disk, random = OsDisk(), SystemRandom()
         for node in self.nodes.values():
-            format_directories(
-                disk,
-                [str(node.data_dir)],
-                random,
-                cluster_id=self.cluster_id,
-                node_id=NodeId(node.node_id),
-                ignore_formatted=True,
-            )
-            node.config.write_text(self._properties(node), encoding="utf-8")
+            try:
+                format_directories(
+                    disk,
+                    [str(node.data_dir)],
+                    random,
+                    cluster_id=self.cluster_id,
+                    node_id=NodeId(node.node_id),
+                    ignore_formatted=True,
+                )
+                node.config.write_text(self.properties(node), encoding="utf-8")
+            except (InconsistentDirectory, CorruptNodeFile, OSError) as error:
+                raise ClusterFailed(str(error)) from error
 
-    def _properties(self, node: LocalNode) -> str:
+    def properties(self, node: LocalNode) -> str:
+        """The configuration file of a node."""
         voters = ",".join(f"{other.node_id}@{other.rpc}" for other in self.nodes.values())
+        clients = SocketAddress(self._bind_host, node.kafka.port)
         lines = {
             "process.roles": "broker,controller",
             "node.id": str(node.node_id),
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{node.kafka},CONTROLLER://{node.rpc}",
+            "listeners": f"PLAINTEXT://{clients},CONTROLLER://{node.rpc}",
+            "advertised.listeners": f"PLAINTEXT://{node.kafka}",
             "log.dirs": str(node.data_dir),
-            **self._settings,
+            **self.settings,
         }
-        return "".join(f"{name}={value}\n" for name, value in lines.items())
+        return "".join(_property(name, value) for name, value in lines.items())
 
-    def _read_lines(self, node: LocalNode) -> None:
-        process = node.process
-        if process is None or process.stdout is None:
-            return
-        for line in process.stdout:
-            node.last_words = [*node.last_words[-40:], line.rstrip("\n")]
-            self._on_line(node.node_id, line.rstrip("\n"))
-
-    def _wait_for_end(self, node: LocalNode, timeout_s: float) -> None:
-        if node.process is None:
-            return
-        try:
-            node.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            node.process.kill()
-            node.process.wait()
-        if node.reader is not None:
-            node.reader.join(timeout=5)
-        if node.process.stdout is not None:
-            node.process.stdout.close()
+    # --- waiting -----------------------------------------------------------------------
 
     def _fail_if_ended(self) -> None:
-        for node in self.nodes.values():
-            if node.process is not None and node.process.poll() not in (None, -signal.SIGKILL):
-                words = "\n".join(node.last_words)
-                raise ClusterFailed(
-                    f"node {node.node_id} ended with exit code {node.process.returncode}:\n{words}"
-                )
+        for node in self.fallen():
+            raise ClusterFailed(node.obituary())
 
     def _first_problem(self, wanted: set[int]) -> str | None:
         for node_id in sorted(wanted):
             try:
-                answer = ask_cluster(self.nodes[node_id].kafka, timeout_s=1.0)
+                answer = ask_cluster(self._near(self.nodes[node_id]), timeout_s=1.0)
             except ProbeFailed as error:
-                return str(error)
+                return f"node {node_id} at {error}"
+            if answer.cluster_id not in (None, self.cluster_id):
+                return f"node {node_id} belongs to cluster {answer.cluster_id}"
             missing = sorted(wanted - answer.brokers.keys())
             if missing:
                 return f"node {node_id} does not see {missing} alive yet"
         return None
 
+    def _near(self, node: LocalNode) -> SocketAddress:
+        """Where this machine reaches a node; what clients are told may only work elsewhere."""
+        host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(self._bind_host, self._bind_host)
+        return SocketAddress(host, node.kafka.port)
 
-def _replicated(nodes: int) -> dict[str, str]:
+
+def _property(name: str, value: str) -> str:
+    """As a person would write it, and escaped only where Java's rules demand it."""
+    is_plain = value.isascii() and value.isprintable() and "\\" not in value
+    if is_plain and not value.startswith(" "):
+        return f"{name}={value}\n"
+    return format_properties({name: value})
+
+
+def replicated(nodes: int) -> dict[str, str]:
     """What a cluster of this size promises by default; printed by ``tidelog up``."""
     factor = min(nodes, 3)
     return {
@@ -293,10 +328,3 @@ def _replicated(nodes: int) -> dict[str, str]:
         "transaction.state.log.min.isr": str(2 if factor == 3 else 1),
         "group.initial.rebalance.delay.ms": "0",
     }
-
-
-def _resume_and_signal(node: LocalNode, number: signal.Signals) -> None:
-    """A paused process gets a signal only when it goes on."""
-    if node.process is not None:
-        node.process.send_signal(number)
-        node.process.send_signal(signal.SIGCONT)

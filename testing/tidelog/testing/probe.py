@@ -6,12 +6,12 @@ Used to wait until a cluster serves: the answer to Metadata names the brokers th
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.wire.protocol.apis import APIS, ApiKey
+from tidelog.wire.protocol.errors import MalformedRequest
 from tidelog.wire.protocol.frames import (
     frame_request,
     parse_response_header,
@@ -19,9 +19,10 @@ from tidelog.wire.protocol.frames import (
 )
 from tidelog.wire.protocol.responses import decode_response
 
-_METADATA_VERSION = 9
-_NO_TOPICS = b"\x01\x00\x00\x00\x00"
+_METADATA_VERSION: Final = 9
+_NO_TOPICS: Final = b"\x01\x00\x00\x00\x00"
 """An empty array of topics, no auto-creation, no authorized operations, no tags (version 9)."""
+_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 
 
 class ProbeFailed(Exception):
@@ -40,19 +41,25 @@ def ask_cluster(address: SocketAddress, timeout_s: float) -> ClusterAnswer:
     api = APIS[ApiKey.METADATA]
     frame = frame_request(api, _METADATA_VERSION, 1, "tidelog-probe", _NO_TOPICS)
     try:
-        with socket.create_connection((address.host, address.port), timeout_s) as connection:
-            connection.sendall(frame)
-            size = read_frame_size(_receive(connection, 4))
-            answer = _receive(connection, size)
-    except OSError as error:
+        answer = _exchange(address, frame, timeout_s)
+        _, body = parse_response_header(api, _METADATA_VERSION, answer)
+        metadata: Any = decode_response(ApiKey.METADATA, _METADATA_VERSION, body)
+    except (OSError, MalformedRequest) as error:
         raise ProbeFailed(f"{address}: {error}") from error
-    _, body = parse_response_header(api, _METADATA_VERSION, answer)
-    metadata: Any = decode_response(ApiKey.METADATA, _METADATA_VERSION, body)
     brokers = {
         int(broker.node_id): SocketAddress(broker.host, int(broker.port))
         for broker in metadata.brokers
     }
     return ClusterAnswer(metadata.cluster_id, int(metadata.controller_id), brokers)
+
+
+def _exchange(address: SocketAddress, frame: bytes, timeout_s: float) -> bytes:
+    with socket.create_connection((address.host, address.port), timeout_s) as connection:
+        connection.sendall(frame)
+        size = read_frame_size(_receive(connection, 4))
+        if not 4 <= size <= _MAX_ANSWER_BYTES:
+            raise MalformedRequest(f"an answer of {size} bytes is none of the Kafka protocol")
+        return _receive(connection, size)
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:
@@ -64,20 +71,3 @@ def _receive(connection: socket.socket, length: int) -> bytes:
         parts.append(part)
         length -= len(part)
     return b"".join(parts)
-
-
-def is_port_free(address: SocketAddress) -> bool:
-    """Whether a server could bind here now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):
-            probe.bind((address.host, address.port))
-            return True
-    return False
-
-
-def free_port(host: str) -> int:
-    """A port nobody listens on at the moment; another process may take it before it is used."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
