@@ -10,6 +10,15 @@ from tidelog.simulation.event_loop import (
     World,
     run_simulation,
 )
+from tidelog.simulation.fault_driver import FaultDriver
+from tidelog.simulation.fault_schedule import (
+    Budget,
+    BudgetExceeded,
+    FaultSchedule,
+    draw_schedule,
+    shrink,
+)
+from tidelog.simulation.faults import FaultTarget
 from tidelog.simulation.links import LinkQuality
 from tidelog.simulation.network import NetworkSettings, SimNetwork
 from tidelog.simulation.offload import InlineOffload, SimOffload
@@ -21,9 +30,14 @@ from tidelog.simulation.sim_peers import SimPeers
 from tidelog.simulation.trace import Trace
 
 __all__ = [
+    "Budget",
+    "BudgetExceeded",
     "CrashAt",
     "Deadlock",
     "DiskFaults",
+    "FaultDriver",
+    "FaultSchedule",
+    "FaultTarget",
     "InlineOffload",
     "LinkQuality",
     "NetworkSettings",
@@ -44,5 +58,7 @@ __all__ = [
     "VirtualEventLoop",
     "World",
     "connect_client",
+    "draw_schedule",
     "run_simulation",
+    "shrink",
 ]
