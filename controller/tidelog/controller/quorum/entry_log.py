@@ -242,6 +242,9 @@ def _write_again(disk: Disk, log: Log, start: Offset) -> Steps[None]:
                 count = min(_COPY_BYTES, segment.size - position)
                 file.pwrite(file.pread(count, position), position)
                 yield
+            # Its size as well: a longer file that is cut back is a change of the size.
+            file.pwrite(b"\0", segment.size)
+            file.truncate(segment.size)
             file.sync()
         finally:
             file.close()
