@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.wire.protocol.apis import Api, ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
 from tidelog.wire.protocol.requests import DecodedRequest
+
+_NO_BODY: Final = memoryview(b"")
 
 Answer: TypeAlias = ResponseFrame | None
 Begun: TypeAlias = ResponseFrame | Awaitable[Answer] | None
@@ -46,6 +48,8 @@ class Call:
     client: Client
     request: DecodedRequest
     size: int
+    body: memoryview = _NO_BODY
+    """The request as it came, without its header: for those who pass it on."""
 
 
 class Handler(Protocol):

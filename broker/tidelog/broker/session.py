@@ -2,21 +2,25 @@
 
 Two tasks share it. The owner reads and begins requests; a writer waits for the answers in order
 and sends them. The queue between them is bounded, in requests and so in memory: a client that
-does not read its responses is not read from any further.
+does not read its responses is not read from any further. When the writer ends, what is queued is
+dropped, so that the reader never waits for room that nobody will make.
 
 Whatever a client sends ends in an answer or in a closed connection, never in anything that others
-would notice. An error in a handler that nobody foresaw is logged with its request and answered by
-hanging up, because no honest answer is known.
+would notice. What a client asked before it sent something that cannot be answered is answered
+first. An error in a handler that nobody foresaw is logged with its request and answered by hanging
+up, because no honest answer is known.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Awaitable, Mapping
-from typing import Final, cast
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, cast
 
-from tidelog.broker.calls import Begun, Call, Client, CloseConnection, Handler
+from tidelog.broker.calls import Answer, Begun, Call, Client, CloseConnection, Handler
 from tidelog.kernel.listener import ClientConnection, ConnectionLost
 from tidelog.kernel.ports import ByteView, Clock
 from tidelog.storage.read import FileSlice
@@ -41,6 +45,28 @@ _MAX_BEGUN: Final = 32
 """Requests of one connection that wait for their answers; clients keep five in flight."""
 
 
+class _Due(NamedTuple):
+    """An answer that is due, and to what. Not the request itself: its memory is not kept."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    begun: Begun
+
+    def __str__(self) -> str:
+        return f"{self.api.name} v{self.version} (correlation id {self.correlation_id})"
+
+    async def answer(self) -> Answer:
+        return await self.begun if isinstance(self.begun, Awaitable) else self.begun
+
+    def drop(self) -> None:
+        """Nobody will wait for it any more."""
+        if isinstance(self.begun, asyncio.Future):
+            self.begun.cancel()
+        elif inspect.iscoroutine(self.begun):
+            self.begun.close()
+
+
 class Session:
     """Serves one connection until it ends."""
 
@@ -59,7 +85,8 @@ class Session:
         self._apis = apis
         self._clock = clock
         self._max_request_bytes = max_request_bytes
-        self._answers: asyncio.Queue[Begun] = asyncio.Queue(_MAX_BEGUN)
+        self._answers: asyncio.Queue[_Due | None] = asyncio.Queue(_MAX_BEGUN)
+        """In the order of their requests; None after the last one."""
         self.active_at_ms = clock.monotonic_ms()
 
     async def run(self) -> None:
@@ -67,16 +94,17 @@ class Session:
         try:
             while not writer.done():
                 await self._read_one()
-        except MalformedRequest as error:
-            log.info("closing the connection of %s: %s", self._client.address, error)
-        except CloseConnection as reason:
+        except (MalformedRequest, CloseConnection) as reason:
             log.info("closing the connection of %s: %s", self._client.address, reason)
+            await self._answers.put(None)  # what was asked before is still answered
+            await asyncio.wait([writer])
         except ConnectionLost:
             pass
         finally:
             self._connection.close()
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+            self._drop_answers()
 
     def close(self) -> None:
         self._connection.close()
@@ -91,39 +119,56 @@ class Session:
         match parse_request(frame, self._apis):
             case RequestFrame() as request:
                 await self._answers.put(await self._begin(request, size))
-            case UnsupportedVersion(has_answer=True) as refused:
-                await self._answers.put(encode_unsupported_api_versions(refused.correlation_id))
+            case UnsupportedVersion(api, version, correlation_id) as refused if refused.has_answer:
+                answer = encode_unsupported_api_versions(correlation_id)
+                await self._answers.put(_Due(api, version, correlation_id, answer))
             case UnsupportedVersion(api, version):
                 raise CloseConnection(f"{api.name} version {version} is not served")
             case UnknownApi(api_key):
                 raise CloseConnection(f"no API has the key {api_key}")
 
-    async def _begin(self, request: RequestFrame, size: int) -> Begun:
-        api, version = request.api, request.version
-        body = decode_request(api.key, version, request.body)
-        call = Call(
-            api, version, request.correlation_id, request.client_id, self._client, body, size
-        )
+    async def _begin(self, request: RequestFrame, size: int) -> _Due:
+        api, version, correlation_id, client_id, view = request
+        body = decode_request(api.key, version, view)
+        call = Call(api, version, correlation_id, client_id, self._client, body, size, view)
         handler = self._handlers[api.key]
-        begun = handler.begin(call)
-        if handler.is_pipelined or not isinstance(begun, Awaitable):
-            return begun
-        return await begun
+        due = _Due(api, version, correlation_id, None)
+        with self._failures_close(due):
+            due = due._replace(begun=handler.begin(call))
+            return due if handler.is_pipelined else due._replace(begun=await due.answer())
+
+    @contextmanager
+    def _failures_close(self, due: _Due) -> Iterator[None]:
+        """The one place where an error that nobody foresaw ends: logged, and the client let go."""
+        try:
+            yield
+        except (MalformedRequest, CloseConnection, ConnectionLost):
+            raise
+        except Exception as error:
+            log.exception("%s from %s failed", due, self._client.address)
+            raise CloseConnection(f"{due} failed") from error
 
     # --- writing -----------------------------------------------------------------------
 
     async def _write_answers(self) -> None:
         try:
-            while True:
-                begun = await self._answers.get()
-                answer = await begun if isinstance(begun, Awaitable) else begun
-                if answer is not None:
-                    await self._send(answer)
-                    self.active_at_ms = self._clock.monotonic_ms()
-        except (ConnectionLost, CloseConnection) as reason:
+            while (due := await self._answers.get()) is not None:
+                with self._failures_close(due):
+                    answer = await due.answer()
+                    if answer is not None:
+                        await self._send(answer)
+                        self.active_at_ms = self._clock.monotonic_ms()
+        except (MalformedRequest, CloseConnection, ConnectionLost) as reason:
             log.debug("connection of %s ended: %s", self._client.address, reason)
         finally:
             self._connection.close()
+            self._drop_answers()
+
+    def _drop_answers(self) -> None:
+        while not self._answers.empty():
+            due = self._answers.get_nowait()
+            if due is not None:
+                due.drop()
 
     async def _send(self, frame: ResponseFrame) -> None:
         """Bytes are gathered into one write; ranges of files go out without a copy."""
