@@ -1,0 +1,337 @@
+"""The client through which a broker is part of the cluster.
+
+``run`` keeps up a heartbeat stream to every controller and follows the metadata; ``register``,
+``become_ready`` and ``shut_down`` lead the broker through its life; the other calls go to whoever
+is active. What a heartbeat is answered is handed to ``BrokerLifecycle``, which decides.
+
+Owner: the broker, on its event loop. A broker that is cut off from the quorum says so, once and
+then every ten seconds, until it is heard again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tidelog.controller.client.active_controller import ActiveController
+from tidelog.controller.client.answers import (
+    AlteredPartition,
+    ForwardedRequest,
+    altered_partitions,
+    forward_message,
+)
+from tidelog.controller.client.calls import ControllerCalls
+from tidelog.controller.client.heartbeats import HeartbeatLink
+from tidelog.controller.client.lifecycle import (
+    BecameReady,
+    BrokerLifecycle,
+    BrokerState,
+    EnterState,
+    HeartbeatAnswered,
+    LifecycleEvent,
+    Register,
+    Registered,
+    RegistrationLost,
+    SendHeartbeat,
+    ShutdownRequested,
+    ShutdownTimedOut,
+)
+from tidelog.controller.client.metadata_feed import MetadataFeed
+from tidelog.controller.client.quorum_reach import QuorumReach
+from tidelog.controller.decisions.alter_partition import PartitionReport
+from tidelog.controller.decisions.outcome import ApiError
+from tidelog.controller.decisions.producer_ids import ProducerIdBlock
+from tidelog.controller.decisions.registration import RegistrationRequest
+from tidelog.controller.metadata.delta import MetadataDelta
+from tidelog.controller.service import contract, methods
+from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import BrokerEpoch, DirectoryId, NodeId, ProducerId
+from tidelog.kernel.peers import PeerRefused, Peers
+from tidelog.kernel.ports import Clock, Random
+from tidelog.kernel.settings import Settings
+from tidelog.v1 import controller_pb2 as pb
+
+HASTY_INTERVAL_MS: Final = 100.0
+"""Between heartbeats of a broker that waits for the controller's permission to stop."""
+REGISTRATION_RETRY_MS: Final = 100.0
+
+_PROTO_STATES: Final = {
+    BrokerState.STARTING: pb.BROKER_STATE_STARTING,
+    BrokerState.RECOVERY: pb.BROKER_STATE_RECOVERY,
+    BrokerState.RUNNING: pb.BROKER_STATE_RUNNING,
+    BrokerState.PENDING_CONTROLLED_SHUTDOWN: pb.BROKER_STATE_PENDING_CONTROLLED_SHUTDOWN,
+    BrokerState.SHUTTING_DOWN: pb.BROKER_STATE_SHUTTING_DOWN,
+}
+
+_log = logging.getLogger(__name__)
+
+
+class RegistrationRefused(Exception):
+    """The cluster does not take this broker, and asking again would not help."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+
+
+class NotRegistered(Exception):
+    """Only a registered broker may ask for this."""
+
+
+class ControllerClient:
+    def __init__(
+        self,
+        broker_id: NodeId,
+        *,
+        peers: Peers,
+        controllers: Sequence[NodeId],
+        clock: Clock,
+        random: Random,
+        settings: Settings,
+    ) -> None:
+        self._broker_id = broker_id
+        self._peers = peers
+        self._clock = clock
+        self._settings = settings
+        self._session_ms = float(settings.get_int("broker.session.timeout.ms"))
+        self._interval_ms = float(settings.get_int("broker.heartbeat.interval.ms"))
+        self._active = ActiveController(controllers)
+        self._calls = ControllerCalls(peers, self._active, clock=clock, random=random)
+        self._reach = QuorumReach(clock.monotonic_ms(), self._session_ms)
+        self._links: dict[NodeId, HeartbeatLink] = {}
+        self._sequence = 0
+        self._epoch_since = 0
+        """The first heartbeat that carried the current epoch has a larger number."""
+        self._offline_directories: tuple[DirectoryId, ...] = ()
+        self._registration: RegistrationRequest | None = None
+        self._must_register = asyncio.Event()
+        self._state_changed = asyncio.Event()
+        self.lifecycle: Final = BrokerLifecycle()
+        self.feed: Final = MetadataFeed(peers, self._active, clock)
+        self.feed.subscribe(self._note_metadata)
+
+    @property
+    def state(self) -> BrokerState:
+        return self.lifecycle.state
+
+    @property
+    def active_controller(self) -> NodeId | None:
+        """Who is believed to be active."""
+        return self._active.believed
+
+    async def run(self) -> None:
+        """Until cancelled; raises ``MetadataDiverged`` or ``RegistrationRefused``."""
+        async with asyncio.TaskGroup() as tasks:
+            for node in self._active.controllers:
+                link = self._links[node] = self._link(node)
+                tasks.create_task(link.run(), name=f"heartbeats to controller {node}")
+            tasks.create_task(self.feed.run(), name="metadata feed")
+            tasks.create_task(self._register_again(), name="register again")
+            tasks.create_task(self._watch_reach(), name="watch the quorum's reach")
+
+    # The life of the broker.
+
+    async def register(self, request: RegistrationRequest) -> BrokerEpoch:
+        """Register, also again after the registration was lost; ``ControllerUnavailable`` or
+        ``RegistrationRefused`` if that does not succeed within its time."""
+        timeout_ms = float(self._settings.get_int("initial.broker.registration.timeout.ms"))
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        self._registration = request
+        message = contract.registration_message(request)
+        while True:
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            answer = await self._ask_to_register(message, left_ms)
+            if answer.error_code == ErrorCode.NONE:
+                break
+            code = ErrorCode(answer.error_code)
+            is_over = self._clock.monotonic_ms() + REGISTRATION_RETRY_MS >= deadline_ms
+            if code is not ErrorCode.DUPLICATE_BROKER_REGISTRATION or is_over:
+                raise RegistrationRefused(code, answer.error_message)
+            # The session of this broker's last life runs out by itself.
+            await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
+        epoch = BrokerEpoch(answer.broker_epoch)
+        self._epoch_since = self._sequence
+        self._step(Registered(epoch))
+        _log.info("broker %s is registered with epoch %s", self._broker_id, epoch)
+        return epoch
+
+    async def _ask_to_register(
+        self, message: pb.RegisterBrokerRequest, timeout_ms: float
+    ) -> pb.RegisterBrokerResponse:
+        try:
+            return await self._calls.call(methods.REGISTER_BROKER, message, timeout_ms=timeout_ms)
+        except PeerRefused as refusal:
+            raise RegistrationRefused(ErrorCode[refusal.reason], refusal.detail) from refusal
+
+    def become_ready(self) -> None:
+        """Ask to be unfenced, from now on."""
+        self._step(BecameReady())
+
+    def report_offline_directories(self, directories: Iterable[DirectoryId]) -> None:
+        """All that have failed so far."""
+        self._offline_directories = tuple(directories)
+        self._beat()
+
+    async def wait_for_state(self, *states: BrokerState) -> BrokerState:
+        while self.state not in states:
+            await self._state_changed.wait()
+        return self.state
+
+    async def shut_down(self, *, timeout_ms: float) -> bool:
+        """Hand leadership over and return when the broker may stop; whether it was in time."""
+        self._step(ShutdownRequested())
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.wait_for_state(BrokerState.SHUTTING_DOWN)
+        except TimeoutError:
+            self._step(ShutdownTimedOut())
+            return False
+        return True
+
+    # Calls to the active controller.
+
+    async def alter_partition(
+        self, reports: Iterable[PartitionReport], *, timeout_ms: float
+    ) -> ApiError | tuple[AlteredPartition, ...]:
+        """What became of each partition, or the error of the whole request."""
+        message = pb.AlterPartitionRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._epoch(),
+            partitions=map(contract.proposed_isr, reports),
+        )
+        answer = await self._calls.call(methods.ALTER_PARTITION, message, timeout_ms=timeout_ms)
+        error = _error(answer.error_code, answer.error_message)
+        return error if error.is_error else altered_partitions(answer)
+
+    async def allocate_producer_ids(self, *, timeout_ms: float) -> ProducerIdBlock:
+        message = pb.AllocateProducerIdsRequest(
+            broker_id=self._broker_id, broker_epoch=self._epoch()
+        )
+        method = methods.ALLOCATE_PRODUCER_IDS
+        answer = await self._calls.call(method, message, timeout_ms=timeout_ms)
+        error = _error(answer.error_code, answer.error_message)
+        return ProducerIdBlock(error, ProducerId(answer.first_producer_id), answer.count)
+
+    async def forward(
+        self, request: ForwardedRequest, *, timeout_ms: float | None = None
+    ) -> bytes | ApiError:
+        """The body of the response for the client, or why there is none."""
+        if timeout_ms is None:
+            timeout_ms = float(self._settings.get_int("request.timeout.ms"))
+        message = forward_message(request)
+        answer = await self._calls.call(methods.FORWARD, message, timeout_ms=timeout_ms)
+        error = _error(answer.error_code, answer.error_message)
+        return error if error.is_error else answer.response
+
+    async def describe_quorum(self, *, timeout_ms: float) -> pb.DescribeQuorumResponse:
+        request = pb.DescribeQuorumRequest()
+        return await self._calls.call(methods.DESCRIBE_QUORUM, request, timeout_ms=timeout_ms)
+
+    # Inside.
+
+    def _epoch(self) -> BrokerEpoch:
+        epoch = self.lifecycle.epoch
+        if epoch is None:
+            raise NotRegistered(f"broker {self._broker_id} is not registered")
+        return epoch
+
+    def _link(self, node: NodeId) -> HeartbeatLink:
+        return HeartbeatLink(
+            self._peers,
+            node,
+            make=self._heartbeat,
+            on_answer=self._heard,
+            interval_ms=self._current_interval_ms,
+            session_ms=self._session_ms,
+        )
+
+    def _current_interval_ms(self) -> float:
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            return min(HASTY_INTERVAL_MS, self._interval_ms)
+        return self._interval_ms
+
+    def _heartbeat(self) -> pb.HeartbeatRequest:
+        self._sequence += 1
+        life = self.lifecycle
+        message = pb.HeartbeatRequest(
+            sequence=self._sequence,
+            state=_PROTO_STATES[life.state],
+            metadata_end_offset=self.feed.end_offset,
+            want_fence=life.wants_fence,
+            want_shut_down=life.wants_shut_down,
+            offline_log_directory_ids=[d.raw for d in self._offline_directories],
+        )
+        if life.epoch is not None:
+            message.broker_epoch = life.epoch
+        return message
+
+    def _heard(self, node: NodeId, answer: pb.HeartbeatResponse) -> None:
+        if not answer.HasField("active_controller"):
+            return
+        self._calls.learn(answer.active_controller)
+        if answer.active_controller.node_id != node:
+            return  # a standby does not judge
+        if self._reach.heard(self._clock.monotonic_ms()):
+            _log.info("broker %s reaches the quorum again", self._broker_id)
+        if self.lifecycle.epoch is None or answer.sequence <= self._epoch_since:
+            return  # about an earlier registration
+        if answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            self._step(RegistrationLost())
+        elif answer.error_code == ErrorCode.NONE:
+            self._step(
+                HeartbeatAnswered(
+                    is_caught_up=answer.is_caught_up,
+                    is_fenced=answer.is_fenced,
+                    should_shut_down=answer.should_shut_down,
+                )
+            )
+
+    def _step(self, event: LifecycleEvent) -> None:
+        for effect in self.lifecycle.step(event):
+            match effect:
+                case SendHeartbeat():
+                    self._beat()
+                case Register():
+                    _log.warning("the registration of broker %s was lost", self._broker_id)
+                    self._must_register.set()
+                case EnterState(state):
+                    _log.info("broker %s is %s", self._broker_id, state.name)
+                    self._state_changed.set()
+                    self._state_changed = asyncio.Event()
+
+    def _beat(self) -> None:
+        for link in self._links.values():
+            link.beat()
+
+    def _note_metadata(self, delta: MetadataDelta) -> None:
+        """A starting broker is unfenced as soon as the controller knows that it caught up."""
+        epoch = self.lifecycle.epoch
+        if self.state is not BrokerState.STARTING or epoch is None:
+            return
+        if delta.before.offset < epoch <= delta.after.offset:
+            self._beat()
+
+    async def _register_again(self) -> None:
+        while True:
+            await self._must_register.wait()
+            self._must_register.clear()
+            if self._registration is not None:
+                await self.register(self._registration)
+
+    async def _watch_reach(self) -> None:
+        while True:
+            silent_ms = self._reach.check(self._clock.monotonic_ms())
+            if silent_ms is not None:
+                _log.warning(
+                    "broker %s has reached no active controller for %.1f s",
+                    self._broker_id,
+                    silent_ms / 1000,
+                    extra={"silent_ms": silent_ms, "controllers": self._active.controllers},
+                )
+            await asyncio.sleep(1)
+
+
+def _error(code: int, message: str) -> ApiError:
+    return ApiError(ErrorCode(code), message or None)

@@ -1,0 +1,32 @@
+"""Whether a broker can reach the quorum, and when that is worth a line in the log (pure)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REPEAT_MS: Final = 10_000.0
+
+
+class QuorumReach:
+    """Silence for longer than a session is told once, and then every ten seconds."""
+
+    def __init__(self, now_ms: float, session_ms: float) -> None:
+        self._heard_ms = now_ms
+        self._session_ms = session_ms
+        self._told_ms: float | None = None
+
+    def heard(self, now_ms: float) -> bool:
+        """An active controller answered; whether its absence had been told."""
+        self._heard_ms = now_ms
+        was_told, self._told_ms = self._told_ms is not None, None
+        return was_told
+
+    def check(self, now_ms: float) -> float | None:
+        """How long it has been silent, if that is to be told now."""
+        silent_ms = now_ms - self._heard_ms
+        if silent_ms < self._session_ms:
+            return None
+        if self._told_ms is not None and now_ms - self._told_ms < REPEAT_MS:
+            return None
+        self._told_ms = now_ms
+        return silent_ms

@@ -1,0 +1,55 @@
+"""Saying no: which error a refused caller gets, and where it should turn."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from tidelog.controller.decisions.outcome import ApiError
+from tidelog.controller.quorum.interface import MetadataQuorum, NotController, QuorumOverloaded
+from tidelog.controller.service.contract import Malformed, words
+from tidelog.kernel.errors import ErrorCode
+from tidelog.v1 import common_pb2 as common
+
+
+class Answer(Protocol):
+    """What every answer of the contract has."""
+
+    error_code: int
+    error_message: str
+
+    @property
+    def active_controller(self) -> common.ActiveController: ...
+
+
+A = TypeVar("A", bound=Message)
+
+REFUSALS = (NotController, QuorumOverloaded, Malformed)
+
+
+def error_of(refusal: NotController | QuorumOverloaded | Malformed) -> ApiError:
+    match refusal:
+        case NotController():
+            return ApiError(ErrorCode.NOT_CONTROLLER, str(refusal))
+        case QuorumOverloaded():
+            # Kafka has no code for it; this one makes every client try again.
+            return ApiError(ErrorCode.REQUEST_TIMED_OUT, str(refusal))
+        case _:
+            return ApiError(ErrorCode.INVALID_REQUEST, str(refusal))
+
+
+def active_controller(quorum: MetadataQuorum) -> common.ActiveController | None:
+    leader = quorum.leader_id
+    return None if leader is None else common.ActiveController(node_id=leader, term=quorum.term)
+
+
+def set_error(answer: Answer, error: ApiError) -> None:
+    answer.error_code = error.code
+    answer.error_message = words(error)
+
+
+def name_active(answer: Answer, quorum: MetadataQuorum) -> None:
+    active = active_controller(quorum)
+    if active is not None:
+        answer.active_controller.CopyFrom(active)
