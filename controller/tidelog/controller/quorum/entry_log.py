@@ -26,7 +26,7 @@ from tidelog.storage.checkpoints import (
     write_offset_checkpoint,
 )
 from tidelog.storage.log import Log, LogFailed
-from tidelog.storage.names import LOG_SUFFIX, RECOVERY_POINT_CHECKPOINT
+from tidelog.storage.names import LOG_SUFFIX, RECOVERY_POINT_CHECKPOINT, segment_file
 from tidelog.storage.recovery import Opening, open_log
 from tidelog.storage.validation import Rejected
 from tidelog.wire.batch import check_batch
@@ -176,17 +176,33 @@ class EntryLog:
         self._log.close_files()
 
 
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What lies there, found sound as far as it was synced."""
+
+    log: Examined
+    recovery_point: Offset
+
+
+def inspect_entry_log(disk: Disk, directory: str, snapshot_end: Offset) -> Steps[Inspected]:
+    """Look at the log without touching it; raises ``RefusedToStart``."""
+    recovery_point = _read_recovery_point(disk, directory)
+    found = yield from examine(disk, directory, snapshot_end)
+    _refuse_damage(found, recovery_point, directory)
+    return Inspected(found, recovery_point)
+
+
 def open_entry_log(
     disk: Disk,
     directory: str,
+    inspected: Inspected,
     settings: EntryLogSettings,
     random: Random,
     now_ms: TimestampMs,
 ) -> Steps[EntryLog]:
     """The log with everything in it on stable storage; raises ``RefusedToStart``."""
-    recovery_point = _read_recovery_point(disk, directory)
-    found = yield from examine(disk, directory)
-    _refuse_damage(found, recovery_point, directory)
+    found, recovery_point = inspected.log, inspected.recovery_point
+    _remove_strays(disk, directory, found.strays)
     opening = Opening(
         disk,
         directory,
@@ -209,6 +225,13 @@ def open_entry_log(
     yield from entry_log.flush()
     entry_log.write_recovery_point()
     return entry_log
+
+
+def _remove_strays(disk: Disk, directory: str, strays: Sequence[Offset]) -> None:
+    for base in strays:
+        disk.unlink(segment_file(directory, base, LOG_SUFFIX))
+    if strays:
+        disk.sync_dir(directory)
 
 
 def _refuse_damage(found: Examined, recovery_point: Offset, directory: str) -> None:

@@ -25,38 +25,44 @@ from tidelog.storage.scan import Flaw, VerifyProgress, verify_batches
 
 _NO_LIMIT: Final = Offset(2**63 - 1)
 
+_LIVE: Final = (LOG_SUFFIX, "")
+
 
 @dataclass(frozen=True, slots=True)
 class Examined:
     start: Offset
-    """Where the first segment begins."""
+    """From here on the log is sound and whole."""
     end: Offset
     """Where the sound batches end."""
     flaw: str | None
     """What follows them, if anything does."""
-    is_empty: bool
-    """There is not a single segment."""
+    strays: tuple[Offset, ...]
+    """Segments before ``start``: all that they hold is in a snapshot."""
 
 
-def examine(disk: Disk, directory: str) -> Steps[Examined]:
+def examine(disk: Disk, directory: str, snapshot_end: Offset) -> Steps[Examined]:
+    """Walk over all segments.
+
+    What lies below the end of a sound snapshot is not needed. Old segments are removed without
+    waiting for the disk, so after a power loss some of them may be back and others not.
+    """
     names = [name for name in map(parse_segment_file, disk.list_dir(directory)) if name]
     bases = sorted(name.base_offset for name in names if (name.suffix, name.extra) == _LIVE)
-    if not bases:
-        return Examined(Offset(0), Offset(0), None, is_empty=True)
-    start = bases[0]
-    progress = VerifyProgress(start, _NO_LIMIT, LeaderEpoch(-1))
-    for base in bases:
+    first, flaw = 0, None
+    progress = VerifyProgress(bases[0] if bases else Offset(0), _NO_LIMIT, LeaderEpoch(-1))
+    for index, base in enumerate(bases):
         path = segment_file(directory, base, LOG_SUFFIX)
-        if base != progress.next_offset:
-            flaw = f"{path} does not begin where the log before it ends, at {progress.next_offset}"
-            return Examined(start, progress.next_offset, flaw, is_empty=False)
+        if flaw is not None or base != progress.next_offset:
+            if base > snapshot_end:
+                end = progress.next_offset
+                flaw = flaw or f"{path} does not begin where the log before it ends, at {end}"
+                break
+            first, flaw = index, None
+            progress = VerifyProgress(base, _NO_LIMIT, LeaderEpoch(-1))
         found = yield from _examine_segment(disk, path, progress)
-        if found is not None:
-            return Examined(start, progress.next_offset, f"{path}: {found}", is_empty=False)
-    return Examined(start, progress.next_offset, None, is_empty=False)
-
-
-_LIVE: Final = (LOG_SUFFIX, "")
+        flaw = None if found is None else f"{path}: {found}"
+    start = bases[first] if bases else Offset(0)
+    return Examined(start, progress.next_offset, flaw, tuple(bases[:first]))
 
 
 def _examine_segment(disk: Disk, path: str, progress: VerifyProgress) -> Steps[str | None]:

@@ -14,8 +14,9 @@ import logging
 from dataclasses import dataclass
 
 from tidelog.controller.quorum import snapshots
-from tidelog.controller.quorum.entry_log import EntryLog, open_entry_log
+from tidelog.controller.quorum.entry_log import EntryLog, inspect_entry_log, open_entry_log
 from tidelog.controller.quorum.errors import RefusedToStart
+from tidelog.controller.quorum.log_examination import Examined
 from tidelog.controller.quorum.quorum_state import read_quorum_state, write_quorum_state
 from tidelog.controller.quorum.snapshots import (
     DAMAGED_SUFFIX,
@@ -62,12 +63,15 @@ def open_store(
     disk.sync_dir(metadata_dir)
     state = read_quorum_state(disk, directory)
     _check_founders(state, identity, directory)
-    snapshots.remove_leftovers(disk, directory)
     found = yield from _read_newest(disk, directory)
-    log = yield from open_entry_log(disk, directory, settings.log, random, clock.wall_ms())
+    inspected = yield from inspect_entry_log(disk, directory, found.end)
+    _check_cover(found, inspected.log, directory)
+    # From here on things are changed.
+    snapshots.remove_leftovers(disk, directory)
+    where = (disk, directory, inspected, settings.log, random)
+    log = yield from open_entry_log(*where, clock.wall_ms())
     for repair in log.repairs:
         _log.warning("metadata log: %s", repair)
-    _check_cover(found, log, directory)
     snapshot = found.loaded
     if snapshot is not None and not log.continues(snapshot.snapshot):
         # The node stopped between giving a received snapshot its name and cutting the log.
@@ -124,6 +128,11 @@ class _Found:
     damaged: tuple[SnapshotFile, ...]
     """Newer than the one that could be read."""
 
+    @property
+    def end(self) -> Offset:
+        """Everything below is in a sound snapshot."""
+        return self.loaded.snapshot.end_offset if self.loaded else Offset(0)
+
 
 def _read_newest(disk: Disk, directory: str) -> Steps[_Found]:
     damaged: list[SnapshotFile] = []
@@ -139,20 +148,20 @@ def _read_newest(disk: Disk, directory: str) -> Steps[_Found]:
     return _Found(None, tuple(damaged))
 
 
-def _check_cover(found: _Found, log: EntryLog, directory: str) -> None:
+def _check_cover(found: _Found, log: Examined, directory: str) -> None:
     """The log must reach from the snapshot's end, and over all that damaged ones held."""
-    start = found.loaded.snapshot.end_offset if found.loaded else Offset(0)
     needed = max((file.snapshot.end_offset for file in found.damaged), default=Offset(0))
     names = ", ".join(snapshot_path(directory, file.snapshot) for file in found.damaged)
-    if found.damaged and (log.start > start or log.end < needed):
+    if found.damaged and (log.start > found.end or log.end < needed):
         raise RefusedToStart(
             f"the newest snapshots are damaged ({names}), and the log, which holds the offsets"
             f" {log.start} to {log.end}, does not hold all that they held",
             directory,
         )
-    if log.start > start:
+    if log.start > found.end:
         raise RefusedToStart(
-            f"the metadata log begins at {log.start}, but the snapshots end at {start}", directory
+            f"the metadata log begins at {log.start}, but the snapshots end at {found.end}",
+            directory,
         )
 
 

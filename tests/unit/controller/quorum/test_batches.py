@@ -141,7 +141,9 @@ def test_voters_with_endpoints_as_kafka_writes_them_are_read() -> None:
         read_voters(value[:20])
 
 
-@pytest.mark.parametrize("value", [None, b"", b"\x00", b"\xff\xff\x00\x00\x00\x01", b"\x00\x00\x01"])
+@pytest.mark.parametrize(
+    "value", [None, b"", b"\x00", b"\xff\xff\x00\x00\x00\x01", b"\x00\x00\x01"]
+)
 def test_values_that_are_cut_off_are_refused(value: bytes | None) -> None:
     with pytest.raises(InvalidRecord):
         read_leader_change(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,12 @@ import pytest
 from tidelog.controller.metadata.records import Config, NoOp
 from tidelog.controller.quorum import RefusedToStart
 from tidelog.controller.quorum.batches import records_to_data
-from tidelog.controller.quorum.entry_log import EntryLog, EntryLogSettings, open_entry_log
+from tidelog.controller.quorum.entry_log import (
+    EntryLog,
+    EntryLogSettings,
+    inspect_entry_log,
+    open_entry_log,
+)
 from tidelog.controller.raft.model import Entry, EntryKind, ReplicaKey, SnapshotId, Term, Voters
 from tidelog.kernel.ids import DirectoryId, NodeId, Offset, TimestampMs, Uuid
 from tidelog.kernel.ports import in_one_go
@@ -33,8 +39,9 @@ def new_disk() -> SimDisk:
     return disk
 
 
-def opened(disk: SimDisk, settings: EntryLogSettings = SETTINGS) -> EntryLog:
-    return in_one_go(open_entry_log(disk, DIR, settings, SimRandom(1), NOW))
+def opened(disk: SimDisk, settings: EntryLogSettings = SETTINGS, snapshot_end: int = 0) -> EntryLog:
+    inspected = in_one_go(inspect_entry_log(disk, DIR, Offset(snapshot_end)))
+    return in_one_go(open_entry_log(disk, DIR, inspected, settings, SimRandom(1), NOW))
 
 
 def data(base: int, term: int, count: int = 2, name: str = "x") -> Entry:
@@ -227,7 +234,7 @@ def cut_file(disk: SimDisk, size: int) -> None:
     file.sync()
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[SimDisk], None]] = {
     "a flipped bit in a record": lambda disk: flip(disk, 2, 70),
     "a flipped bit in the last entry": lambda disk: flip(disk, 7, 70),
     "a flipped bit in a base offset": lambda disk: flip(disk, 5, 7),
@@ -260,6 +267,22 @@ def test_a_missing_segment_in_the_middle_stops_the_node() -> None:
     disk.unlink(f"{DIR}/00000000000000000005.log")
     with pytest.raises(RefusedToStart, match="does not begin where the log before it ends"):
         opened(disk, ONE_SEGMENT_PER_ENTRY)
+
+
+@pytest.mark.parametrize(("snapshot_end", "start"), [(5, 5), (6, 6), (9, 7)])
+def test_what_is_wrong_below_a_snapshot_does_no_harm(snapshot_end: int, start: int) -> None:
+    disk = new_disk()
+    filled(disk, ONE_SEGMENT_PER_ENTRY).close()
+    disk = disk.kill()
+    disk.unlink(f"{DIR}/00000000000000000001.log")
+    disk.flip_bit(f"{DIR}/00000000000000000002.log", 70, 0)
+    if snapshot_end > 5:
+        disk.flip_bit(f"{DIR}/00000000000000000005.log", 70, 0)
+    if snapshot_end > 6:
+        disk.unlink(f"{DIR}/00000000000000000006.log")
+    log = opened(disk, ONE_SEGMENT_PER_ENTRY, snapshot_end)
+    assert (log.start, log.end) == (start, 9)
+    assert content(log, start) == [entry for entry in ENTRIES if entry.base_offset >= start]
 
 
 def test_a_recovery_point_that_cannot_be_read_stops_the_node() -> None:

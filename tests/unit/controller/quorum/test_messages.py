@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import get_args
 
 import pytest
@@ -144,7 +145,5 @@ def test_garbage_never_raises_anything_else(data: bytes) -> None:
         message.ParseFromString(data)
     except Exception:  # protobuf's own refusal is the transport's business
         return
-    try:
+    with suppress(MalformedMessage):
         from_proto(message)
-    except MalformedMessage:
-        pass
