@@ -92,6 +92,7 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         self._now_s = 0.0
         self._time_limit_s = time_limit_s
         self._shuffle = shuffle
+        self._unfinished: set[asyncio.Task[Any]] = set()
         super().__init__()
         self._selector = _TimeSelector(self)
         self._clock_resolution = 1e-9
@@ -130,7 +131,12 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         **options: Any,
     ) -> asyncio.Task[T]:
         text = None if name is None else str(name)
-        return _VirtualTask(coro, loop=self, name=text, context=context, **options)
+        task: _VirtualTask[T] = _VirtualTask(coro, loop=self, name=text, context=context, **options)
+        # asyncio holds tasks weakly: one that waits for something nobody else holds would end
+        # whenever the garbage collector comes by, which no seed decides.
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard, context=contextvars.Context())
+        return task
 
     def call_at(
         self,

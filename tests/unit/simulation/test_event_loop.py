@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import subprocess
@@ -94,6 +95,26 @@ def test_an_error_in_a_forgotten_task_fails_the_run() -> None:
 
     with pytest.raises(OSError, match="nobody looks"):
         run_simulation(main, seed=1)
+
+
+def test_a_task_that_nobody_holds_is_not_collected() -> None:
+    async def main(world: World) -> list[str]:
+        ended: list[str] = []
+
+        async def wait_for_ever() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("ended")
+
+        asyncio.create_task(wait_for_ever())  # noqa: RUF006
+        for _ in range(1000):
+            asyncio.create_task(asyncio.sleep(0))  # noqa: RUF006
+        await asyncio.sleep(1)
+        gc.collect()
+        return list(ended)
+
+    assert run_simulation(main, seed=1) == []
 
 
 def order_of_tasks(seed: int, *, shuffle: bool) -> list[int]:

@@ -444,7 +444,7 @@ def test_an_owner_that_fails_fails_the_simulation() -> None:
     seed=st.integers(0, 1 << 32),
     writes=st.lists(st.lists(st.binary(max_size=3000), max_size=4), max_size=15),
     reads=st.lists(st.integers(1, 9000), min_size=1, max_size=10),
-    cuts=st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2)), max_size=4),
+    cuts=st.lists(st.tuples(st.floats(0, 2), st.floats(0.001, 2)), max_size=4),
     quality=st.builds(
         LinkQuality,
         max_delay_ms=st.floats(1, 500),
