@@ -1,7 +1,7 @@
 """What handlers know of the node they run on and of its cluster.
 
 ``Cluster`` is the whole of what administrative handlers ask of the controllers; the node's wiring
-puts the controller client behind it, tests put a pretended cluster there.
+puts the controller client behind it (``controllers``), tests a pretended cluster.
 
 Settings are live: the cluster's dynamic values lie over those the node was started with, and a
 change of them takes effect with the metadata that carries it. ``settings`` always belongs to the
@@ -18,13 +18,13 @@ from typing import Protocol, TypeAlias
 from immutables import Map
 
 from tidelog.broker.advertised import ListenerView
+from tidelog.controller.client.answers import ForwardedRequest
 from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.metadata.records import CLUSTER_DEFAULT, ResourceType
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import NO_OFFSET, NO_TIMESTAMP, DirectoryId, NodeId, Offset, TimestampMs
 from tidelog.kernel.settings import InvalidSettings, Settings, TopicConfig
-from tidelog.wire.protocol.apis import ApiKey
 
 log = logging.getLogger(__name__)
 
@@ -32,24 +32,12 @@ OnSettings: TypeAlias = Callable[[Settings], None]
 
 
 class ControllerRefused(Exception):
-    """The active controller was not reached, or did not take the request at all."""
+    """The active controller was not reached in time, or did not take the request at all."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(f"{code.name}: {message or code.message}")
         self.code = code
         self.message = message
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardedRequest:
-    """A client's request as it came, without its header, and who sent it."""
-
-    api_key: ApiKey
-    version: int
-    body: bytes
-    client_id: str | None
-    client_address: SocketAddress
-    listener_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +62,26 @@ class QuorumDescription:
 
 
 class Cluster(Protocol):
-    """What a broker asks of its cluster. Calls find the active controller by themselves and try
-    again until they are answered; whoever calls has a deadline and gives up with it."""
+    """What a broker asks of its cluster.
+
+    Calls go to the active controller, wherever that is by the time, and are repeated until they are
+    answered or the time is up. Without an answer they raise ``ControllerRefused``.
+    """
 
     @property
     def image(self) -> MetadataImage:
         """The newest metadata this broker has applied."""
         ...
 
-    async def forward(self, request: ForwardedRequest) -> bytes:
-        """The controller's answer, without a header. May raise ``ControllerRefused``."""
+    async def forward(self, request: ForwardedRequest, *, timeout_ms: float) -> bytes:
+        """The body of the response for the client."""
         ...
 
-    async def allocate_producer_ids(self) -> range:
-        """Ids that nobody else gets. May raise ``ControllerRefused``."""
+    async def allocate_producer_ids(self, *, timeout_ms: float) -> range:
+        """Ids that nobody else gets."""
         ...
 
-    async def describe_quorum(self) -> QuorumDescription:
-        """May raise ``ControllerRefused``."""
-        ...
+    async def describe_quorum(self, *, timeout_ms: float) -> QuorumDescription: ...
 
 
 class BrokerContext:

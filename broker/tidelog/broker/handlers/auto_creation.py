@@ -16,8 +16,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from tidelog.broker.calls import Client
-from tidelog.broker.context import BrokerContext, ControllerRefused, ForwardedRequest
+from tidelog.broker.context import BrokerContext, ControllerRefused
 from tidelog.broker.handlers.internal_topics import TopicPlan, plan_of
+from tidelog.controller.client.answers import ForwardedRequest
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import APIS, ApiKey
 from tidelog.wire.protocol.errors import MalformedRequest
@@ -63,15 +64,14 @@ class TopicAutoCreation:
             _API.key,
             _VERSION,
             _encoded(plans, timeout_ms),
-            client_id,
-            client.address,
-            client.listener_name,
+            client_address=str(client.address),
+            client_id=client_id,
+            listener_name=client.listener_name,
         )
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                _log_failures(await self._context.cluster.forward(request))
-        except (TimeoutError, ControllerRefused, MalformedRequest) as error:
-            log.warning("could not create %s on demand: %r", ", ".join(topics), error)
+            _log_failures(await self._context.cluster.forward(request, timeout_ms=timeout_ms))
+        except (ControllerRefused, MalformedRequest) as error:
+            log.warning("could not create %s on demand: %s", ", ".join(topics), error)
         finally:
             self._under_way.difference_update(topics)
 

@@ -5,7 +5,6 @@ The metadata log has one partition; every other partition asked for is unknown.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +15,7 @@ from tidelog.broker.context import (
     QuorumDescription,
     QuorumMember,
 )
-from tidelog.broker.handlers.forwarding import TIMED_OUT, Refusal
+from tidelog.broker.handlers.forwarding import Refusal
 from tidelog.controller.decisions.topic_names import METADATA_TOPIC
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload
 
 CONTROLLER_LISTENER: Final = "CONTROLLER"
+_FIRST_WITH_NODES: Final = 2
 _NOT_HOSTED: Final = "This server does not host this topic-partition."
 
 
@@ -50,16 +50,14 @@ class DescribeQuorum:
                 error_code=known.code, error_message=words, topics=(), nodes=()
             )
         else:
-            message = _described(structs, call.request, known)
+            nodes = _nodes(structs, known) if known and call.version >= _FIRST_WITH_NODES else ()
+            message = _described(structs, call.request, known, nodes)
         return encode_response(self.api_key, call.version, call.correlation_id, message)
 
     async def _ask(self) -> QuorumDescription | Refusal:
         timeout_ms = self._context.settings.get_int("request.timeout.ms")
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await self._context.cluster.describe_quorum()
-        except TimeoutError:
-            return TIMED_OUT
+            return await self._context.cluster.describe_quorum(timeout_ms=timeout_ms)
         except ControllerRefused as refused:
             return Refusal(refused.code, refused.message)
 
@@ -77,7 +75,10 @@ def _wants_metadata(request: Any) -> bool:
 
 
 def _described(
-    structs: ResponseStructs, request: Any, quorum: QuorumDescription | None
+    structs: ResponseStructs,
+    request: Any,
+    quorum: QuorumDescription | None,
+    nodes: tuple[Any, ...],
 ) -> ResponsePayload:
     def partition(topic: str, index: int) -> Any:
         if quorum is not None and _is_metadata(topic, index):
@@ -94,7 +95,6 @@ def _described(
         )
         for topic in request.topics
     )
-    nodes = () if quorum is None else _nodes(structs, quorum)
     return structs.response(
         error_code=ErrorCode.NONE, error_message="", topics=tuple(topics), nodes=nodes
     )

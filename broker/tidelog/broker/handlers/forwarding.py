@@ -10,13 +10,13 @@ clients know that of REQUEST_TIMED_OUT and look before they repeat it.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from tidelog.broker.calls import Call
-from tidelog.broker.context import BrokerContext, ControllerRefused, ForwardedRequest
+from tidelog.broker.context import BrokerContext, ControllerRefused
+from tidelog.controller.client.answers import ForwardedRequest
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame, frame_response
@@ -62,15 +62,12 @@ class Forwarder:
             call.api.key,
             call.version,
             body,
-            call.client_id,
-            call.client.address,
-            call.client.listener_name,
+            client_address=str(call.client.address),
+            client_id=call.client_id,
+            listener_name=call.client.listener_name,
         )
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await self._context.cluster.forward(request)
-        except TimeoutError:
-            return TIMED_OUT
+            return await self._context.cluster.forward(request, timeout_ms=timeout_ms)
         except ControllerRefused as refused:
             return Refusal(refused.code, refused.message)
 

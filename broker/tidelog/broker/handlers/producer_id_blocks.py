@@ -65,13 +65,13 @@ class ProducerIdBlocks:
 
     async def _block(self) -> range:
         while True:
+            timeout_ms = self._context.settings.get_int("request.timeout.ms")
             try:
-                block = await self._context.cluster.allocate_producer_ids()
+                block = await self._context.cluster.allocate_producer_ids(timeout_ms=timeout_ms)
             except ControllerRefused as refused:
                 log.warning("no producer ids for now: %s", refused)
-                await asyncio.sleep(_RETRY_BACKOFF_S)
-                continue
-            if block:
-                return block
-            log.error("the controller gave an empty block of producer ids")
+            else:
+                if block:
+                    return block
+                log.error("the controller gave an empty block of producer ids")
             await asyncio.sleep(_RETRY_BACKOFF_S)
