@@ -30,6 +30,18 @@ SHELLS = [
     "kernel/tidelog/kernel/real",
     "storage/tidelog/storage/flusher.py",
     "storage/tidelog/storage/log_dir.py",
+    "replication/tidelog/replication/alarm.py",
+    "replication/tidelog/replication/controller_calls.py",
+    "replication/tidelog/replication/fetch_messages.py",
+    "replication/tidelog/replication/fetch_service.py",
+    "replication/tidelog/replication/fetcher.py",
+    "replication/tidelog/replication/housekeeping.py",
+    "replication/tidelog/replication/log_keeper.py",
+    "replication/tidelog/replication/partition.py",
+    "replication/tidelog/replication/partition_following.py",
+    "replication/tidelog/replication/partition_reads.py",
+    "replication/tidelog/replication/replicas.py",
+    "replication/tidelog/replication/waiting.py",
 ]
 
 IMPURE = {

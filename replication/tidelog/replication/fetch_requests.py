@@ -130,6 +130,10 @@ class FetchRequests:
 
     # --- the next request --------------------------------------------------------------
 
+    def asking(self) -> list[PartitionRef]:
+        """Who will ask for records; their logs are looked at before the request is made."""
+        return list(self._asking)
+
     def next_request(self, now_ms: float) -> RequestPlan | None:
         """Everything there is to say now; None if that is nothing."""
         self._wake_delayed(now_ms)

@@ -110,7 +110,7 @@ class FetchSession:
     def mark_ready(self, ref: PartitionRef) -> bool:
         """There is something to say about an open partition; True if that is new."""
         entry = self.partitions.get(ref)
-        if entry is None or not entry.is_open or ref in self._ready:
+        if entry is None or not entry.is_open or entry.is_unsettled or ref in self._ready:
             return False
         self._ready[ref] = None
         self._news.pop(ref, None)
