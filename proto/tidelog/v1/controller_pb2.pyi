@@ -258,6 +258,40 @@ class AlteredPartition(_message.Message):
     is_recovering: bool
     def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionKey, _Mapping]] = ..., error_code: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., is_recovering: bool = ...) -> None: ...
 
+class ReportReplicasRequest(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch", "directories", "emptied")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    EMPTIED_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    directories: _containers.RepeatedCompositeFieldContainer[ReplicaDirectory]
+    emptied: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionKey]
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[ReplicaDirectory, _Mapping]]] = ..., emptied: _Optional[_Iterable[_Union[_common_pb2.PartitionKey, _Mapping]]] = ...) -> None: ...
+
+class ReplicaDirectory(_message.Message):
+    __slots__ = ("partition", "directory_id")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionKey
+    directory_id: bytes
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionKey, _Mapping]] = ..., directory_id: _Optional[bytes] = ...) -> None: ...
+
+class ReportReplicasResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "directory_error_codes", "emptied_error_codes", "active_controller")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ERROR_CODES_FIELD_NUMBER: _ClassVar[int]
+    EMPTIED_ERROR_CODES_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    directory_error_codes: _containers.RepeatedScalarFieldContainer[int]
+    emptied_error_codes: _containers.RepeatedScalarFieldContainer[int]
+    active_controller: _common_pb2.ActiveController
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., directory_error_codes: _Optional[_Iterable[int]] = ..., emptied_error_codes: _Optional[_Iterable[int]] = ..., active_controller: _Optional[_Union[_common_pb2.ActiveController, _Mapping]] = ...) -> None: ...
+
 class AllocateProducerIdsRequest(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]

@@ -54,6 +54,11 @@ class ControllerStub(object):
                 request_serializer=tidelog_dot_v1_dot_controller__pb2.AlterPartitionRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_controller__pb2.AlterPartitionResponse.FromString,
                 _registered_method=True)
+        self.ReportReplicas = channel.unary_unary(
+                '/tidelog.v1.Controller/ReportReplicas',
+                request_serializer=tidelog_dot_v1_dot_controller__pb2.ReportReplicasRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_controller__pb2.ReportReplicasResponse.FromString,
+                _registered_method=True)
         self.AllocateProducerIds = channel.unary_unary(
                 '/tidelog.v1.Controller/AllocateProducerIds',
                 request_serializer=tidelog_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
@@ -118,6 +123,13 @@ class ControllerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportReplicas(self, request, context):
+        """Where a broker keeps its replicas, and which of them it discarded as it was told to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AllocateProducerIds(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -176,6 +188,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AlterPartition,
                     request_deserializer=tidelog_dot_v1_dot_controller__pb2.AlterPartitionRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_controller__pb2.AlterPartitionResponse.SerializeToString,
+            ),
+            'ReportReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportReplicas,
+                    request_deserializer=tidelog_dot_v1_dot_controller__pb2.ReportReplicasRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_controller__pb2.ReportReplicasResponse.SerializeToString,
             ),
             'AllocateProducerIds': grpc.unary_unary_rpc_method_handler(
                     servicer.AllocateProducerIds,
@@ -316,6 +333,33 @@ class Controller(object):
             '/tidelog.v1.Controller/AlterPartition',
             tidelog_dot_v1_dot_controller__pb2.AlterPartitionRequest.SerializeToString,
             tidelog_dot_v1_dot_controller__pb2.AlterPartitionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Controller/ReportReplicas',
+            tidelog_dot_v1_dot_controller__pb2.ReportReplicasRequest.SerializeToString,
+            tidelog_dot_v1_dot_controller__pb2.ReportReplicasResponse.FromString,
             options,
             channel_credentials,
             insecure,

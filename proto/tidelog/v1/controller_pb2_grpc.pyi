@@ -46,6 +46,8 @@ class ControllerStub:
     it, since committed records are the same everywhere.
     """
     AlterPartition: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AlterPartitionRequest, _controller_pb2.AlterPartitionResponse]
+    ReportReplicas: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ReportReplicasRequest, _controller_pb2.ReportReplicasResponse]
+    """Where a broker keeps its replicas, and which of them it discarded as it was told to."""
     AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AllocateProducerIdsRequest, _controller_pb2.AllocateProducerIdsResponse]
     Forward: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ForwardRequest, _controller_pb2.ForwardResponse]
     UnregisterBroker: _grpc.UnaryUnaryMultiCallable[_controller_pb2.UnregisterBrokerRequest, _controller_pb2.UnregisterBrokerResponse]
@@ -67,6 +69,8 @@ class ControllerAsyncStub(ControllerStub):
     it, since committed records are the same everywhere.
     """
     AlterPartition: _aio.UnaryUnaryMultiCallable[_controller_pb2.AlterPartitionRequest, _controller_pb2.AlterPartitionResponse]  # type: ignore[assignment]
+    ReportReplicas: _aio.UnaryUnaryMultiCallable[_controller_pb2.ReportReplicasRequest, _controller_pb2.ReportReplicasResponse]  # type: ignore[assignment]
+    """Where a broker keeps its replicas, and which of them it discarded as it was told to."""
     AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_controller_pb2.AllocateProducerIdsRequest, _controller_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
     Forward: _aio.UnaryUnaryMultiCallable[_controller_pb2.ForwardRequest, _controller_pb2.ForwardResponse]  # type: ignore[assignment]
     UnregisterBroker: _aio.UnaryUnaryMultiCallable[_controller_pb2.UnregisterBrokerRequest, _controller_pb2.UnregisterBrokerResponse]  # type: ignore[assignment]
@@ -109,6 +113,14 @@ class ControllerServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.AlterPartitionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.AlterPartitionResponse, _abc.Awaitable[_controller_pb2.AlterPartitionResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ReportReplicas(
+        self,
+        request: _controller_pb2.ReportReplicasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.ReportReplicasResponse, _abc.Awaitable[_controller_pb2.ReportReplicasResponse]]:
+        """Where a broker keeps its replicas, and which of them it discarded as it was told to."""
 
     @_abc_1.abstractmethod
     def AllocateProducerIds(

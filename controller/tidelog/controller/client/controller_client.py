@@ -17,12 +17,12 @@ from typing import Final
 
 from tidelog.controller.client.active_controller import ActiveController
 from tidelog.controller.client.answers import (
-    AlteredPartition,
     ForwardedRequest,
-    altered_partitions,
+    alter_partition_answer,
+    api_error,
     forward_message,
 )
-from tidelog.controller.client.calls import ControllerCalls
+from tidelog.controller.client.calls import ControllerCalls, Request, Response
 from tidelog.controller.client.heartbeats import HeartbeatLink
 from tidelog.controller.client.lifecycle import (
     BecameReady,
@@ -40,15 +40,17 @@ from tidelog.controller.client.lifecycle import (
 )
 from tidelog.controller.client.metadata_feed import MetadataFeed
 from tidelog.controller.client.quorum_reach import QuorumReach
-from tidelog.controller.decisions.alter_partition import PartitionReport
+from tidelog.controller.decisions.alter_partition import AlterPartitionAnswer, PartitionReport
+from tidelog.controller.decisions.directories import DirectoryAssignment
 from tidelog.controller.decisions.outcome import ApiError
 from tidelog.controller.decisions.producer_ids import ProducerIdBlock
 from tidelog.controller.decisions.registration import RegistrationRequest
 from tidelog.controller.metadata.delta import MetadataDelta
+from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.controller.service import contract, methods
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import BrokerEpoch, DirectoryId, NodeId, ProducerId
-from tidelog.kernel.peers import PeerRefused, Peers
+from tidelog.kernel.peers import PeerRefused, Peers, Unary
 from tidelog.kernel.ports import Clock, Random
 from tidelog.kernel.settings import Settings
 from tidelog.v1 import controller_pb2 as pb
@@ -193,41 +195,66 @@ class ControllerClient:
     # Calls to the active controller.
 
     async def alter_partition(
-        self, reports: Iterable[PartitionReport], *, timeout_ms: float
-    ) -> ApiError | tuple[AlteredPartition, ...]:
+        self, reports: Iterable[PartitionReport], *, timeout_ms: float | None = None
+    ) -> AlterPartitionAnswer:
         """What became of each partition, or the error of the whole request."""
         message = pb.AlterPartitionRequest(
             broker_id=self._broker_id,
             broker_epoch=self._epoch(),
             partitions=map(contract.proposed_isr, reports),
         )
-        answer = await self._calls.call(methods.ALTER_PARTITION, message, timeout_ms=timeout_ms)
-        error = _error(answer.error_code, answer.error_message)
-        return error if error.is_error else altered_partitions(answer)
+        answer = await self._call(methods.ALTER_PARTITION, message, timeout_ms)
+        return alter_partition_answer(answer, self.feed.image)
 
-    async def allocate_producer_ids(self, *, timeout_ms: float) -> ProducerIdBlock:
+    async def report_replicas(
+        self,
+        directories: Sequence[DirectoryAssignment],
+        emptied: Sequence[PartitionRef],
+        *,
+        timeout_ms: float,
+    ) -> pb.ReportReplicasResponse:
+        """Say where replicas lie, and which were discarded as the controller wanted it."""
+        message = pb.ReportReplicasRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._epoch(),
+            directories=[
+                pb.ReplicaDirectory(
+                    partition=contract.partition_key(one.partition),
+                    directory_id=one.directory.raw,
+                )
+                for one in directories
+            ],
+            emptied=map(contract.partition_key, emptied),
+        )
+        return await self._calls.call(methods.REPORT_REPLICAS, message, timeout_ms=timeout_ms)
+
+    async def allocate_producer_ids(self, *, timeout_ms: float | None = None) -> ProducerIdBlock:
         message = pb.AllocateProducerIdsRequest(
             broker_id=self._broker_id, broker_epoch=self._epoch()
         )
-        method = methods.ALLOCATE_PRODUCER_IDS
-        answer = await self._calls.call(method, message, timeout_ms=timeout_ms)
-        error = _error(answer.error_code, answer.error_message)
+        answer = await self._call(methods.ALLOCATE_PRODUCER_IDS, message, timeout_ms)
+        error = api_error(answer.error_code, answer.error_message)
         return ProducerIdBlock(error, ProducerId(answer.first_producer_id), answer.count)
 
     async def forward(
         self, request: ForwardedRequest, *, timeout_ms: float | None = None
     ) -> bytes | ApiError:
         """The body of the response for the client, or why there is none."""
-        if timeout_ms is None:
-            timeout_ms = float(self._settings.get_int("request.timeout.ms"))
-        message = forward_message(request)
-        answer = await self._calls.call(methods.FORWARD, message, timeout_ms=timeout_ms)
-        error = _error(answer.error_code, answer.error_message)
+        answer = await self._call(methods.FORWARD, forward_message(request), timeout_ms)
+        error = api_error(answer.error_code, answer.error_message)
         return error if error.is_error else answer.response
 
-    async def describe_quorum(self, *, timeout_ms: float) -> pb.DescribeQuorumResponse:
-        request = pb.DescribeQuorumRequest()
-        return await self._calls.call(methods.DESCRIBE_QUORUM, request, timeout_ms=timeout_ms)
+    async def describe_quorum(
+        self, *, timeout_ms: float | None = None
+    ) -> pb.DescribeQuorumResponse:
+        return await self._call(methods.DESCRIBE_QUORUM, pb.DescribeQuorumRequest(), timeout_ms)
+
+    async def _call(
+        self, method: Unary[Request, Response], request: Request, timeout_ms: float | None
+    ) -> Response:
+        if timeout_ms is None:
+            timeout_ms = float(self._settings.get_int("request.timeout.ms"))
+        return await self._calls.call(method, request, timeout_ms=timeout_ms)
 
     # Inside.
 
@@ -331,7 +358,3 @@ class ControllerClient:
                     extra={"silent_ms": silent_ms, "controllers": self._active.controllers},
                 )
             await asyncio.sleep(1)
-
-
-def _error(code: int, message: str) -> ApiError:
-    return ApiError(ErrorCode(code), message or None)

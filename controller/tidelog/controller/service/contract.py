@@ -16,6 +16,7 @@ from tidelog.controller.decisions.alter_partition import (
     PartitionVerdict,
 )
 from tidelog.controller.decisions.broker_states import BrokerHeartbeat
+from tidelog.controller.decisions.directories import DirectoryAssignment
 from tidelog.controller.decisions.outcome import ApiError
 from tidelog.controller.decisions.registration import (
     NO_BROKER_EPOCH,
@@ -230,6 +231,18 @@ def broker_heartbeat(broker: NodeId, message: pb.HeartbeatRequest) -> BrokerHear
 
 
 # AlterPartition.
+
+
+def directory_assignments(message: pb.ReportReplicasRequest) -> list[DirectoryAssignment]:
+    _check_count(message.directories, MAX_REPORTED_PARTITIONS, "directories of replicas")
+    _check_count(message.emptied, MAX_REPORTED_PARTITIONS, "emptied replicas")
+    return [
+        DirectoryAssignment(
+            partition_ref(one.partition),
+            DirectoryId(uuid_of(one.directory_id, "the replica's directory id")),
+        )
+        for one in message.directories
+    ]
 
 
 def partition_reports(message: pb.AlterPartitionRequest) -> list[pb.ProposedIsr]:

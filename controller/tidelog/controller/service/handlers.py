@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from tidelog.controller.decisions.alter_partition import decide_alter_partition
+from tidelog.controller.decisions.directories import decide_directory_assignments
 from tidelog.controller.decisions.outcome import ApiError
 from tidelog.controller.decisions.producer_ids import decide_producer_ids
 from tidelog.controller.decisions.registration import decide_registration, decide_unregistration
+from tidelog.controller.decisions.restart_empty import decide_restarted_empty
 from tidelog.controller.quorum.errors import RequestRefused
 from tidelog.controller.quorum.interface import NotController, ReplicaStatus
 from tidelog.controller.raft.effects import RejectReason
@@ -115,6 +117,36 @@ class Handlers:
             return contract.alter_partition_response(answer)
 
         return await self._answered(pb.AlterPartitionResponse, alter)
+
+    async def report_replicas(
+        self, context: CallContext, message: pb.ReportReplicasRequest
+    ) -> pb.ReportReplicasResponse:
+        async def report() -> pb.ReportReplicasResponse:
+            broker, epoch = NodeId(message.broker_id), BrokerEpoch(message.broker_epoch)
+            _check_caller(context, broker)
+            assignments = contract.directory_assignments(message)
+            emptied = [contract.partition_ref(key) for key in message.emptied]
+            answer = await self._controller.change(
+                Cause(f"note where {len(assignments)} replica(s) lie", f"broker {broker} said so"),
+                lambda basis: decide_directory_assignments(
+                    basis.image, basis.policy, broker, epoch, assignments
+                ),
+            )
+            response = pb.ReportReplicasResponse(
+                directory_error_codes=[error.code for _, error in answer.partitions]
+            )
+            set_error(response, answer.error)
+            for ref in emptied:
+                error = await self._controller.change(
+                    Cause(f"count replica {ref} again", f"broker {broker} has emptied it"),
+                    lambda basis, ref=ref: decide_restarted_empty(  # type: ignore[misc]
+                        basis.image, ref, broker, epoch
+                    ),
+                )
+                response.emptied_error_codes.append(error.code)
+            return response
+
+        return await self._answered(pb.ReportReplicasResponse, report)
 
     async def allocate_producer_ids(
         self, context: CallContext, message: pb.AllocateProducerIdsRequest

@@ -22,6 +22,9 @@ WATCH_METADATA: Final = Stream(
 ALTER_PARTITION: Final = Unary(
     f"{_SERVICE}AlterPartition", pb.AlterPartitionRequest, pb.AlterPartitionResponse
 )
+REPORT_REPLICAS: Final = Unary(
+    f"{_SERVICE}ReportReplicas", pb.ReportReplicasRequest, pb.ReportReplicasResponse
+)
 ALLOCATE_PRODUCER_IDS: Final = Unary(
     f"{_SERVICE}AllocateProducerIds",
     pb.AllocateProducerIdsRequest,

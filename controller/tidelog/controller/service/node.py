@@ -29,6 +29,7 @@ class ControllerService:
         server.on_unary(methods.REGISTER_BROKER, handlers.register_broker)
         server.on_unary(methods.UNREGISTER_BROKER, handlers.unregister_broker)
         server.on_unary(methods.ALTER_PARTITION, handlers.alter_partition)
+        server.on_unary(methods.REPORT_REPLICAS, handlers.report_replicas)
         server.on_unary(methods.ALLOCATE_PRODUCER_IDS, handlers.allocate_producer_ids)
         server.on_unary(methods.FORWARD, handlers.forward)
         server.on_unary(methods.DESCRIBE_QUORUM, handlers.describe_quorum)
