@@ -1,4 +1,4 @@
-"""Replacing a small file so that a crash leaves the old one or the new one, never a mixture."""
+"""Small changes to a file system that a crash leaves undone or done, never half."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from typing import Final
 from tidelog.kernel.ports import ByteView, Disk
 
 TMP_SUFFIX: Final = ".tmp"
+
+
+def make_dirs_durably(disk: Disk, path: str) -> None:
+    """Make a directory with its entry in the one above, without which all in it could vanish."""
+    missing = []
+    while disk.stat(path or "/") is None:
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    for made in reversed(missing):
+        disk.make_dirs(made)
+        disk.sync_dir(made.rpartition("/")[0] or "/")
 
 
 def write_atomically(disk: Disk, path: str, data: ByteView) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from tidelog.kernel.ids import DirectoryId, NodeId, Uuid
 from tidelog.kernel.ports import Disk, Random
+from tidelog.storage.atomic import make_dirs_durably
 from tidelog.storage.names import META_PROPERTIES
 from tidelog.storage.node_files import (
     MetaProperties,
@@ -76,7 +77,7 @@ def format_directories(
         is_new = meta is None
         if meta is None:
             meta = MetaProperties(cluster_id, node_id, DirectoryId(random_uuid(random)))
-            disk.make_dirs(path)
+            make_dirs_durably(disk, path)
             write_meta_properties(disk, f"{path}/{META_PROPERTIES}", meta)
         formatted.append(Formatted(path, meta, is_new))
     return formatted

@@ -40,7 +40,7 @@ from tidelog.storage.producer_log import ProducerLog
 from tidelog.storage.producer_state import Duplicate
 from tidelog.storage.readable import ReadableLog
 from tidelog.storage.removal import DelayedRemoval
-from tidelog.storage.retention import RetentionFacts, RetentionPlan, plan_retention
+from tidelog.storage.retention import RetentionPlan, plan_retention
 from tidelog.storage.roll import Incoming, roll_reason
 from tidelog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from tidelog.storage.segments import SegmentList
@@ -106,6 +106,8 @@ class Log(ReadableLog):
         self.last_flush_ms = TimestampMs(0)
         self.on_truncating: Callable[[TopicPartition, Offset], None] | None = None
         """Told, before anything is cut, up to where checkpoints may go on vouching for the log."""
+        self.on_removing: Callable[[TopicPartition, Offset], None] | None = None
+        """Told, before old segments go, where the log will start."""
         self._flush = FlushState(directory, recovery_point)
         self._removal = DelayedRemoval(disk)
 
@@ -139,6 +141,11 @@ class Log(ReadableLog):
     def unflushed_records(self) -> int:
         """What ``flush.messages`` counts."""
         return self.end_offset - self.recovery_point
+
+    @property
+    def has_unsynced_names(self) -> bool:
+        """Whether files were made, renamed or removed that may still be lost, or come back."""
+        return self._flush.directory_is_dirty or self._flush.under_way is not None
 
     @property
     def has_unflushed_segments(self) -> bool:
@@ -436,6 +443,11 @@ class Log(ReadableLog):
         self.high_watermark = max(self.high_watermark, offset)
         return True
 
+    def start_after_retention(self, now_ms: TimestampMs) -> Offset | None:
+        """Where the log will start once the first rule of its policy is applied; None: as now."""
+        plan = self._plan_retention(now_ms)
+        return None if plan is None else self.segments.end_of(plan.count - 1, self.end_offset)
+
     def apply_retention(self, now_ms: TimestampMs) -> list[RetentionPlan]:
         """Take out what the policy lets go; what was done, for the log."""
         self._refuse_if_failed()
@@ -452,16 +464,8 @@ class Log(ReadableLog):
         return done
 
     def _plan_retention(self, now_ms: TimestampMs) -> RetentionPlan | None:
-        facts = [
-            RetentionFacts(
-                self.segments.end_of(index, self.end_offset),
-                segment.size,
-                segment.retention_timestamp,
-            )
-            for index, segment in enumerate(self.segments)
-        ]
         return plan_retention(
-            facts,
+            self.segments.retention_facts(self.end_offset),
             self.config,
             log_start=self.log_start,
             high_watermark=self.high_watermark,
@@ -469,8 +473,12 @@ class Log(ReadableLog):
         )
 
     def _remove_first(self, count: int, now_ms: TimestampMs) -> None:
-        # The start moves first: no reader may be sent to a segment that is on its way out.
-        self.raise_log_start(self.segments[count].base_offset)
+        # The start moves first, for readers and on disk: of the renames a power failure may
+        # undo any, and of a log with a hole in it the older part would look like the sound one.
+        start = self.segments[count].base_offset
+        if count > 0 and self.on_removing is not None:
+            self.on_removing(self.tp, start)
+        self.raise_log_start(start)
         for segment in self.segments.remove_first(count):
             paths = segment.paths()
             snapshot = self.producers.forget_snapshot(segment.base_offset)

@@ -30,7 +30,7 @@ from tidelog.kernel.ids import (
 )
 from tidelog.kernel.ports import Disk, Offload, Random
 from tidelog.kernel.settings import TopicConfig
-from tidelog.storage.atomic import write_atomically
+from tidelog.storage.atomic import make_dirs_durably, write_atomically
 from tidelog.storage.checkpoints import CorruptCheckpoint
 from tidelog.storage.log import Log
 from tidelog.storage.names import (
@@ -66,6 +66,7 @@ from tidelog.storage.node_files import (
 from tidelog.storage.offset_table import OffsetTable
 from tidelog.storage.opening import Opening, Report
 from tidelog.storage.recovery import open_log
+from tidelog.storage.retention import RetentionPlan
 
 
 class LogDirLocked(Exception):
@@ -217,6 +218,7 @@ class LogDirectory:
     ) -> Report:
         log, report = await offload.run(open_log(self.opening(tp, config, now_ms)))
         log.on_truncating = self._lower_checkpoints
+        log.on_removing = lambda tp, start: self._log_starts.raise_to({tp: start})
         self.logs[tp] = log
         self._moved_away.discard(tp)
         return report
@@ -294,11 +296,13 @@ class LogDirectory:
         self._write(self._recovery_points, lambda log: log.recovery_point)
 
     def write_log_starts(self) -> None:
-        """Only starts that the first segment's name does not say already."""
-        self._write(
-            self._log_starts,
-            lambda log: log.log_start if log.log_start > log.segments[0].base_offset else None,
-        )
+        """Only starts that the first segment's name does not say already, for good."""
+
+        def start(log: Log) -> Offset | None:
+            is_named = log.log_start <= log.segments[0].base_offset
+            return None if is_named and not log.has_unsynced_names else log.log_start
+
+        self._write(self._log_starts, start)
 
     def write_high_watermarks(self) -> None:
         self._write(self._high_watermarks, lambda log: log.high_watermark)
@@ -318,6 +322,21 @@ class LogDirectory:
 
     def _sound_logs(self) -> Iterable[Log]:
         return [log for log in self.logs.values() if log.failure is None]
+
+    # --- retention ---------------------------------------------------------------------
+
+    def apply_retention(self, now_ms: TimestampMs) -> dict[TopicPartition, list[RetentionPlan]]:
+        """Take out of every log what its policy lets go; what was done, for the node's log.
+
+        The new starts are written down together, before the first segment goes.
+        """
+        starts = {
+            log.tp: start
+            for log in self._sound_logs()
+            if (start := log.start_after_retention(now_ms)) is not None
+        }
+        self._log_starts.raise_to(starts)
+        return {tp: self.logs[tp].apply_retention(now_ms) for tp in starts}
 
     # --- failing and closing -----------------------------------------------------------
 
@@ -394,7 +413,7 @@ def open_directory(
     The clean-shutdown marker is removed at once: from here on only another clean shutdown
     vouches for the logs. ``was_failed`` says that the cluster knows the directory as failed.
     """
-    disk.make_dirs(path)
+    make_dirs_durably(disk, path)
     lock = disk.lock(f"{path}/{LOCK}")
     try:
         lock.__enter__()

@@ -42,6 +42,13 @@ class OffsetTable:
         if tp in self.offsets:
             self.write({other: offset for other, offset in self.offsets.items() if other != tp})
 
+    def raise_to(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Let the file say at least this; on a full disk it is let be, see ``lower``."""
+        higher = {tp: offset for tp, offset in offsets.items() if offset > self.get(tp)}
+        if higher:
+            with suppress(OSError):
+                self.write({**self.offsets, **higher})
+
     def lower(self, tp: TopicPartition, end: Offset) -> None:
         """Let the file vouch for nothing from ``end`` on.
 

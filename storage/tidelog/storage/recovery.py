@@ -58,7 +58,7 @@ def _open(opening: Opening, report: Report, *, verify_all: bool) -> Steps[Log]:
     names = [name for name in map(parse_segment_file, disk.list_dir(directory)) if name]
     _drop_orphans(opening, names, report)
     unindexed = bases_without_index(names)
-    segments = _load_segments(opening, names)
+    segments = _without_removed(opening, _load_segments(opening, names), report)
     producers = ProducerLog(
         disk, directory, [n.base_offset for n in names if n.suffix == SNAPSHOT_SUFFIX]
     )
@@ -189,6 +189,16 @@ def _load_segments(opening: Opening, names: list[SegmentFile]) -> list[Segment]:
             )
         )
     return segments
+
+
+def _without_removed(opening: Opening, segments: list[Segment], report: Report) -> list[Segment]:
+    """Segments below the log start were on their way out; some of them may be gone already."""
+    bases = [segment.base_offset for segment in segments]
+    count = sum(1 for following in bases[1:] if following <= opening.log_start)
+    if count > 0:
+        delete_segments(opening, segments[:count])
+        report.note(f"removed {count} segments below the log start {opening.log_start}")
+    return segments[count:]
 
 
 def _drop_orphans(opening: Opening, names: list[SegmentFile], report: Report) -> None:

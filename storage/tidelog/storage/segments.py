@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from tidelog.kernel.ids import Offset
+from tidelog.storage.retention import RetentionFacts
 from tidelog.storage.segment import Segment
 
 
@@ -49,6 +50,12 @@ class SegmentList:
     def end_of(self, index: int, log_end: Offset) -> Offset:
         """Where the segment's offsets end: the next one's base, or the end of the log."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else log_end
+
+    def retention_facts(self, log_end: Offset) -> list[RetentionFacts]:
+        return [
+            RetentionFacts(self.end_of(index, log_end), segment.size, segment.retention_timestamp)
+            for index, segment in enumerate(self._segments)
+        ]
 
     def append(self, segment: Segment) -> None:
         if self._bases and segment.base_offset <= self._bases[-1]:

@@ -246,9 +246,9 @@ class UncleanRecovery:
         segment = self.segments[index]
         file_size = segment.file.size()
         later = self.segments[index + 1 :]
-        sound = find_sound_batch(segment.file, flaw.position, file_size, Offset(end - 1))
+        data_behind = _holds_sound_batch(segment, flaw.position, file_size, end)
         yield
-        data_behind = sound is not None or any(other.size > 0 for other in later)
+        data_behind |= any(_holds_sound_batch(other, 0, other.size, end) for other in later)
         cut_bytes = file_size - flaw.position + sum(other.size for other in later)
         reason = f"{segment.path(LOG_SUFFIX)} cut at {flaw.position}: {flaw.reason}"
         self._report.bytes_cut += cut_bytes
@@ -297,6 +297,10 @@ def _sound_header(segment: Segment, position: int, size: int) -> BatchHeader | N
         return check_batch(segment.file.pread(read_header(start).size, position))
     except MalformedBatch:
         return None
+
+
+def _holds_sound_batch(segment: Segment, start: int, size: int, end: Offset) -> bool:
+    return find_sound_batch(segment.file, start, size, Offset(end - 1)) is not None
 
 
 def delete_segments(opening: Opening, segments: list[Segment]) -> None:
