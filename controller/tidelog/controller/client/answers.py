@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
-from tidelog.controller.metadata.partitions import PartitionRef
-from tidelog.controller.metadata.records import LEADERLESS, NodeIds
+from tidelog.controller.decisions.alter_partition import AlterPartitionAnswer, PartitionVerdict
+from tidelog.controller.decisions.outcome import ApiError
+from tidelog.controller.metadata.image import MetadataImage
+from tidelog.controller.metadata.records import LEADERLESS, LeaderRecovery
 from tidelog.controller.service.contract import partition_ref
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import LeaderEpoch, NodeId, PartitionEpoch
 from tidelog.v1 import controller_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
-class AlteredPartition:
-    """The partition as the controller now has it; meaningless but for the error if there is one."""
+def alter_partition_answer(
+    answer: pb.AlterPartitionResponse, image: MetadataImage
+) -> AlterPartitionAnswer:
+    """What leaders may change is in the answer; the rest of a partition's state is the image's.
 
-    partition: PartitionRef
-    error: ErrorCode
-    leader: NodeId
-    leader_epoch: LeaderEpoch
-    partition_epoch: PartitionEpoch
-    isr: NodeIds
-    is_recovering: bool
+    A partition that the image does not have (any more) comes without a state.
+    """
+    error = api_error(answer.error_code, answer.error_message)
+    verdicts = tuple(_verdict(one, image) for one in answer.partitions)
+    return AlterPartitionAnswer(error, verdicts)
 
 
-def altered_partitions(answer: pb.AlterPartitionResponse) -> tuple[AlteredPartition, ...]:
-    return tuple(
-        AlteredPartition(
-            partition=partition_ref(one.partition),
-            error=ErrorCode(one.error_code),
-            leader=NodeId(one.leader_id) if one.HasField("leader_id") else LEADERLESS,
-            leader_epoch=LeaderEpoch(one.leader_epoch),
-            partition_epoch=PartitionEpoch(one.partition_epoch),
-            isr=tuple(map(NodeId, one.isr)),
-            is_recovering=one.is_recovering,
-        )
-        for one in answer.partitions
+def _verdict(altered: pb.AlteredPartition, image: MetadataImage) -> PartitionVerdict:
+    ref = partition_ref(altered.partition)
+    error = api_error(altered.error_code, "")
+    known = image.topics.partition(ref)
+    if error.is_error or known is None:
+        return PartitionVerdict(ref, error)
+    recovering = altered.is_recovering
+    state = dataclasses.replace(
+        known,
+        leader=NodeId(altered.leader_id) if altered.HasField("leader_id") else LEADERLESS,
+        leader_epoch=LeaderEpoch(altered.leader_epoch),
+        partition_epoch=PartitionEpoch(altered.partition_epoch),
+        isr=tuple(map(NodeId, altered.isr)),
+        leader_recovery=LeaderRecovery.RECOVERING if recovering else LeaderRecovery.RECOVERED,
     )
+    return PartitionVerdict(ref, error, state)
+
+
+def api_error(code: int, message: str) -> ApiError:
+    return ApiError(ErrorCode(code), message or None)
 
 
 @dataclass(frozen=True, slots=True)

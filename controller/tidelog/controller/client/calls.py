@@ -29,7 +29,7 @@ OTHER_CLUSTER: Final = "INCONSISTENT_CLUSTER_ID"
 _log = logging.getLogger(__name__)
 
 
-class ControllerUnavailable(Exception):
+class ControllerUnavailable(PeerError):
     """No controller carried the request out in time; it may yet have been carried out."""
 
 
