@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from tidelog.kernel.errors import ErrorCode
-from tidelog.kernel.ids import ZERO_UUID, NodeId, TimestampMs, Uuid
+from tidelog.kernel.ids import ZERO_UUID, NodeId, TimestampMs
 from tidelog.wire.protocol import kio_values
 from tidelog.wire.protocol.hot_requests.fetch import FetchRequest
 
@@ -156,7 +156,3 @@ class FilledSlice(NamedTuple):
 def joined(segments: Any) -> bytes:
     """What goes over the wire, slices filled in."""
     return b"".join(s.content if isinstance(s, FilledSlice) else bytes(s) for s in segments)
-
-
-def uuid_from(raw: bytes) -> Uuid:
-    return Uuid(raw)
