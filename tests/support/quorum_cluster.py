@@ -94,7 +94,8 @@ class HistoryMachine:
         self.history: list[MetadataRecord] = []
         self.next_offset = Offset(0)
         self.loaded: list[SnapshotId] = []
-        self.active_terms: list[Term] = []
+        self.activations: list[tuple[Term, Offset]] = []
+        """The terms in which it was active, and how far it had come by then."""
         self.is_active = False
         self.on_applied: Callable[[CommittedBatch], None] | None = None
 
@@ -122,7 +123,7 @@ class HistoryMachine:
         if self.is_active:
             raise Violation(f"node {self._node} became active twice")
         self.is_active = True
-        self.active_terms.append(term)
+        self.activations.append((term, self.next_offset))
 
     def became_standby(self) -> None:
         self.is_active = False
@@ -171,7 +172,7 @@ class QuorumCluster:
         self.truth = Truth()
         self.acknowledged: list[MetadataRecord] = []
         self.members: dict[NodeId, Member] = {}
-        self._configured = tuple(NodeId(node) for node in node_ids)
+        self.configured = tuple(NodeId(node) for node in node_ids)
         self._max_disk_delay_ms = max_disk_delay_ms
         self._power = world.random.fork("power")
         self._proposals = 0
@@ -225,7 +226,7 @@ class QuorumCluster:
         delay_ms = self._max_disk_delay_ms
         offload = SimOffload(random.fork("offload"), member.disk.faults, max_delay_ms=delay_ms)
         ports = QuorumPorts(self.world.clock, random.fork("raft"), member.disk, offload, peers)
-        identity = Identity(member.key, CLUSTER_ID, self._configured)
+        identity = Identity(member.key, CLUSTER_ID, self.configured)
         member.machine = HistoryMachine(member.node_id, self.truth)
 
         def on_fatal(error: BaseException) -> None:

@@ -245,7 +245,9 @@ class Quorum:
                 self._drain_inbox()
             if now_ms >= due_ms:
                 self._step(Tick(due_ms))
-                due_ms = max(due_ms + interval_ms, clock.monotonic_ms())
+                due_ms += interval_ms
+                if due_ms < now_ms:
+                    due_ms = now_ms + interval_ms
                 self._look_around()
             self._apply_some()
 
@@ -261,10 +263,11 @@ class Quorum:
             self._replicas.note(self._node.status)
         is_due = self._taker.is_due(self._applier)
         if is_due and self._applier.applied_end <= self._node.status.durable_end:
-            self._spawn(self._take_snapshot(), "quorum snapshot")
+            writing = self._taker.begin(self._applier, self._machine)
+            self._spawn(self._take_snapshot(writing), "quorum snapshot")
 
-    async def _take_snapshot(self) -> None:
-        snapshot = await self._taker.take(self._applier, self._machine)
+    async def _take_snapshot(self, writing: Coroutine[Any, Any, SnapshotId | None]) -> None:
+        snapshot = await writing
         if snapshot is not None:
             self._inbox.put(SnapshotTaken(snapshot))
 

@@ -11,16 +11,17 @@ import asyncio
 import errno
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
 
+from tidelog.controller.metadata.records import MetadataRecord
 from tidelog.controller.quorum.applier import Applier
 from tidelog.controller.quorum.interface import StateMachine
 from tidelog.controller.quorum.settings import QuorumSettings
 from tidelog.controller.quorum.snapshots import read_chunk, write_snapshot
 from tidelog.controller.raft.effects import SendSnapshotChunk
 from tidelog.controller.raft.messages import Envelope
-from tidelog.controller.raft.model import ReplicaKey, SnapshotId
+from tidelog.controller.raft.model import ReplicaKey, SnapshotId, Voters
 from tidelog.kernel.ids import Offset
 from tidelog.kernel.ports import Clock, Disk, Offload
 
@@ -49,26 +50,38 @@ class SnapshotTaker:
         self._settings = settings
         self._last_end = last_end
         self._last_ms = clock.monotonic_ms()
-        self._not_before_ms = 0.0
+        self._retry_ms: float | None = None
         self._is_busy = False
 
     def is_due(self, applier: Applier) -> bool:
-        now_ms = self._clock.monotonic_ms()
-        if self._is_busy or applier.applied_end <= self._last_end or now_ms < self._not_before_ms:
+        if self._is_busy or applier.applied_end <= self._last_end:
             return False
+        now_ms = self._clock.monotonic_ms()
+        if self._retry_ms is not None:
+            is_time = now_ms >= self._retry_ms
+            self._retry_ms = None if is_time else self._retry_ms
+            return is_time
         if applier.bytes_since_snapshot >= self._settings.bytes_between_snapshots:
             return True
         interval_ms = self._settings.snapshot_interval_ms
         return 0 < interval_ms <= now_ms - self._last_ms
 
-    async def take(self, applier: Applier, machine: StateMachine) -> SnapshotId | None:
-        """What was taken; None if the disk is full, in which case it is tried again later."""
+    def begin(
+        self, applier: Applier, machine: StateMachine
+    ) -> Coroutine[Any, Any, SnapshotId | None]:
+        """Settle what the snapshot holds now; the coroutine writes it."""
         snapshot, voters = applier.position, applier.voters
         assert voters is not None, "a log that is not empty names its voters"
         records = machine.snapshot_records()
         applier.bytes_since_snapshot = 0
-        now_ms = self._clock.wall_ms()
         self._is_busy = True
+        return self._write(snapshot, voters, records)
+
+    async def _write(
+        self, snapshot: SnapshotId, voters: Voters, records: Iterable[MetadataRecord]
+    ) -> SnapshotId | None:
+        """What was taken; None if the disk is full, in which case it is tried again later."""
+        now_ms = self._clock.wall_ms()
         try:
             size = await self._offload.run(
                 write_snapshot(self._disk, self._directory, snapshot, voters, records, now_ms)
@@ -77,12 +90,12 @@ class SnapshotTaker:
             if error.errno not in _DISK_FULL:
                 raise
             _log.error("no room for a snapshot of the metadata: %s", error)
-            self._not_before_ms = self._clock.monotonic_ms() + _RETRY_AFTER_MS
-            applier.bytes_since_snapshot += self._settings.bytes_between_snapshots
+            self._retry_ms = self._clock.monotonic_ms() + _RETRY_AFTER_MS
             return None
         finally:
             self._is_busy = False
-        self._last_end, self._last_ms = snapshot.end_offset, self._clock.monotonic_ms()
+        self._last_end = max(self._last_end, snapshot.end_offset)
+        self._last_ms = self._clock.monotonic_ms()
         _log.info("took a snapshot of the metadata up to %s, %s bytes", snapshot.end_offset, size)
         return snapshot
 

@@ -236,8 +236,13 @@ class _Content:
 def read_chunk(
     disk: Disk, directory: str, snapshot: SnapshotId, position: int, max_bytes: int
 ) -> Steps[tuple[bytes, int]]:
-    """A piece of a snapshot and the size of all of it; ``OSError`` if it is gone."""
-    file = disk.open(snapshot_path(directory, snapshot), read_only=True)
+    """A piece of a snapshot and the size of all of it; ``OSError`` if it is gone.
+
+    One that is on its way out can still be read, so that a transfer comes to its end.
+    """
+    live, doomed = (snapshot_path(directory, snapshot, s) for s in (SUFFIX, DELETED_SUFFIX))
+    is_doomed = disk.stat(live) is None and disk.stat(doomed) is not None
+    file = disk.open(doomed if is_doomed else live, read_only=True)
     try:
         data, size = file.pread(max_bytes, position), file.size()
         yield

@@ -68,6 +68,8 @@ class MetadataStore:
         self._clock = clock
         self._log = log
         self._doomed: list[tuple[TimestampMs, str]] = []
+        self.removal_due_ms: TimestampMs | None = None
+        """When to tidy up again, because files wait for their removal."""
         self.directory = directory
 
     # --- the machine's writes ----------------------------------------------------------
@@ -130,6 +132,7 @@ class MetadataStore:
             self._log.forget_below(max(end, self._log.start), now_ms)
         for file in going:
             self._doom(file, now_ms)
+        self.removal_due_ms = TimestampMs(now_ms + settings.log.file_delete_delay_ms + 1)
 
     def _log_is_too_large(self, staying: Sequence[SnapshotFile], now_ms: TimestampMs) -> bool:
         total = self._log.size_bytes + sum(file.size_bytes for file in staying)
@@ -158,6 +161,8 @@ class MetadataStore:
             if due_ms <= now_ms:
                 self._disk.unlink(path)
         self._doomed = [doomed for doomed in self._doomed if doomed[0] > now_ms]
+        if self.removal_due_ms is not None and self.removal_due_ms <= now_ms:
+            self.removal_due_ms = None
 
     def close(self) -> Steps[None]:
         yield from self._log.flush()

@@ -71,10 +71,18 @@ class DiskWriter:
     async def _is_filled_in_time(self) -> bool:
         """False if nothing came for a while and there is something to tidy up."""
         self._filled.clear()
-        idle_s = None if self._untidy_since_ms is None else _TIDY_WHEN_IDLE_MS / 1000
+        idle_ms = self._idle_ms()
         try:
-            async with asyncio.timeout(idle_s):
+            async with asyncio.timeout(None if idle_ms is None else idle_ms / 1000):
                 await self._filled.wait()
         except TimeoutError:
             return False
         return True
+
+    def _idle_ms(self) -> float | None:
+        """How long to wait for work before tidying up; None if there is nothing to tidy."""
+        if self._untidy_since_ms is not None:
+            return _TIDY_WHEN_IDLE_MS
+        if self._store.removal_due_ms is not None:
+            return max(0.0, self._store.removal_due_ms - self._clock.wall_ms())
+        return None
