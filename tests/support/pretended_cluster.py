@@ -152,7 +152,7 @@ class PretendedCluster:
         configs: Mapping[str, str] | None = None,
     ) -> TopicId:
         """A topic with these replicas of each partition; led by the first, or by ``leader``."""
-        chosen = TopicId(topic_id or uuid(1000 + len(self.image.topics.by_name)))
+        chosen = TopicId(topic_id or uuid(0x70_0000 + len(self.image.topics.by_name)))
         partitions = [
             Partition(
                 topic_id=chosen,
