@@ -143,6 +143,10 @@ class Disk(Protocol):
         """What an unprivileged process may still write on the file system that holds ``path``."""
         ...
 
+    def total_bytes(self, path: str) -> int:
+        """The size of that file system."""
+        ...
+
     def lock(self, path: str) -> AbstractContextManager[None]:
         """Take the exclusive lock file ``path``; ``BlockingIOError`` if another process has it."""
         ...

@@ -282,6 +282,9 @@ class SimDisk:
         capacity = self.faults.capacity_bytes
         return max(0, (_UNLIMITED_BYTES if capacity is None else capacity) - self.used_bytes)
 
+    def total_bytes(self, path: str) -> int:
+        return self.free_bytes(path) + self.used_bytes
+
     @contextlib.contextmanager
     def lock(self, path: str) -> Iterator[None]:
         file = self.open(path, create=True)

@@ -40,6 +40,7 @@ from tidelog.storage.names import (
     LOCK,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
+    METADATA_TOPIC,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     DirKind,
@@ -137,9 +138,10 @@ class LogDirectory:
     # --- partitions on disk ------------------------------------------------------------
 
     def partitions(self) -> list[TopicPartition]:
-        """What lies here and is live, sorted."""
+        """What lies here, is live and is a broker's, sorted."""
         found = map(parse_partition_dir, self._disk.list_dir(self.path))
-        return sorted(entry.tp for entry in found if entry and entry.kind is DirKind.LIVE)
+        live = (entry.tp for entry in found if entry and entry.kind is DirKind.LIVE)
+        return sorted(tp for tp in live if tp.topic != METADATA_TOPIC)
 
     def partition_path(self, tp: TopicPartition) -> str:
         return f"{self.path}/{partition_dir_name(tp)}"

@@ -37,6 +37,9 @@ PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""The quorum's own log; it lies among the others but belongs to the controller role."""
 FAILED_MARKER: Final = ".tidelog_failed"
 """An fsync failed in this log directory, and its logs have not been cut back since."""
 

@@ -212,6 +212,10 @@ class OsDisk:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
+
     @contextlib.contextmanager
     def lock(self, path: str) -> Iterator[None]:
         """The lock goes with the descriptor, so the system frees it when the process dies.

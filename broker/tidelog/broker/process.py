@@ -1,0 +1,134 @@
+"""A node as a process: settings in, signals handled, one node run to its end.
+
+Exit codes: 0 after a clean stop, 1 if the node had to give up, 2 if it was never started because
+of what it was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tidelog.kernel.settings import InvalidSettings, Settings
+from tidelog.kernel.settings.load import Loaded, load
+
+log = logging.getLogger(__name__)
+
+_OFFLOAD_THREADS: Final = 8
+EXIT_GAVE_UP: Final = 1
+EXIT_USAGE: Final = 2
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        loaded = _load(arguments)
+    except OSError as error:
+        print(f"tidelog server: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except InvalidSettings as invalid:
+        for error_line in invalid.errors:
+            print(f"tidelog server: {error_line}", file=sys.stderr)
+        return EXIT_USAGE
+    _configure_logging(arguments.log_level)
+    for warning in loaded.warnings:
+        log.warning("%s", warning)
+    _raise_file_limit()
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own log tells of every peer that ends
+    return _run(loaded.settings)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidelog server",
+        description="Run one node: a broker, a controller, or both (process.roles).",
+    )
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file")
+    parser.add_argument(
+        "-o",
+        dest="overrides",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting that beats the file and the environment; may be repeated",
+    )
+    parser.add_argument(
+        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"]
+    )
+    return parser
+
+
+def _load(arguments: argparse.Namespace) -> Loaded:
+    path: Path | None = arguments.config
+    text = "" if path is None else path.read_text(encoding="utf-8")
+    return load(
+        file_text=text,
+        file_name="" if path is None else str(path),
+        environment=dict(os.environ),
+        overrides=arguments.overrides,
+    )
+
+
+def _configure_logging(level: str) -> None:
+    logging.basicConfig(
+        level=level,
+        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s  %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+    )
+
+
+def _raise_file_limit() -> None:
+    """Every partition and every client is a descriptor; take all the system gives."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    log.info("may open %d files", hard)
+
+
+def _run(settings: Settings) -> int:
+    try:
+        import uvloop
+    except ImportError:
+        log.warning("uvloop is not installed; using Python's own event loop")
+        return asyncio.run(_serve(settings))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    from tidelog.broker.real_ports import CannotStart, open_ports
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with open_ports(settings, offload_threads=_OFFLOAD_THREADS) as (identity, ports):
+            from tidelog.broker.node import Node, NodeFailed
+
+            node = Node(settings, identity, ports)
+            try:
+                await node.start()
+                # What start-up made lives as long as the process: keep it out of collections.
+                gc.collect()
+                gc.freeze()
+                await node.run(stop)
+            except NodeFailed as failure:
+                log.error("the node stops: %s", failure)
+                return EXIT_GAVE_UP
+            finally:
+                await node.stop()
+    except CannotStart as problem:
+        log.error("%s", problem)
+        return EXIT_USAGE
+    return 0

@@ -1,0 +1,68 @@
+"""The ports of a real machine for one node, opened and closed in the right order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tidelog.broker.directories import all_directories
+from tidelog.broker.ports import NodePorts
+from tidelog.kernel.addresses import AddressBook
+from tidelog.kernel.ids import IncarnationId, NodeId, Uuid
+from tidelog.kernel.peers import PeerIdentity
+from tidelog.kernel.real import OsDisk, SystemClock, SystemRandom, ThreadOffload
+from tidelog.kernel.settings import Settings
+from tidelog.kernel.settings.checks import endpoints
+from tidelog.storage.format import NotFormatted, required_identity
+from tidelog.storage.node_files import CorruptNodeFile, InconsistentDirectory
+
+
+class CannotStart(Exception):
+    """What the node was given does not allow it to start; the text says what to do."""
+
+
+@asynccontextmanager
+async def open_ports(
+    settings: Settings, *, offload_threads: int
+) -> AsyncIterator[tuple[PeerIdentity, NodePorts]]:
+    from tidelog.kernel.real.listener import TcpListener
+    from tidelog.kernel.real.peer_server import GrpcPeerServer
+    from tidelog.kernel.real.peers import GrpcPeers
+
+    disk, random = OsDisk(), SystemRandom()
+    identity = _identity(settings, disk, random)
+    told = endpoints(settings)
+    addresses = AddressBook(told.voters, told.dial_overrides)
+    peers = GrpcPeers(identity, addresses)
+    offload = ThreadOffload(offload_threads)
+    try:
+        yield (
+            identity,
+            NodePorts(
+                SystemClock(),
+                random,
+                disk,
+                offload,
+                peers,
+                GrpcPeerServer(identity),
+                addresses,
+                TcpListener(),
+            ),
+        )
+    finally:
+        await peers.close()
+        offload.close()
+
+
+def _identity(settings: Settings, disk: OsDisk, random: SystemRandom) -> PeerIdentity:
+    node_id = NodeId(settings.get_int("node.id"))
+    try:
+        meta = required_identity(disk, all_directories(settings))
+    except (NotFormatted, CorruptNodeFile, InconsistentDirectory, OSError) as problem:
+        raise CannotStart(str(problem)) from problem
+    if meta.node_id != node_id:
+        raise CannotStart(
+            f"the data belongs to node {meta.node_id}, but node.id is {node_id}; "
+            "use the node's own data directory, or change node.id back"
+        )
+    return PeerIdentity(node_id, meta.cluster_id, IncarnationId(Uuid(random.randbytes(16))))
