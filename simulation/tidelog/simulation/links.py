@@ -166,7 +166,6 @@ class Flow:
         self._on_the_way: deque[tuple[float, Item, int]] = deque()
         self._arrived: deque[tuple[Item, int]] = deque()
         self._untaken_bytes = 0
-        self._last_due_s = _NOT_STARTED_S
         self._is_awaited = False  # a timer is set, or the link holds our arrival
         self._sender_end: Broken | None = None
         self._receiver_end: Broken | None = None
@@ -191,8 +190,8 @@ class Flow:
         if self._sender_end is not None or self._receiver_end is not None:
             return
         self._untaken_bytes += size_bytes
-        self._last_due_s = max(self._last_due_s, self._link.arrival_s(size_bytes))
-        self._on_the_way.append((self._last_due_s, item, size_bytes))
+        # Whatever is drawn for it, it arrives behind those before it.
+        self._on_the_way.append((self._link.arrival_s(size_bytes), item, size_bytes))
         self._await_next()
         if self._link.draws(self._link.quality.reset):
             self._on_break()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final, TypeAlias
@@ -111,19 +111,26 @@ class SimNetwork:
         process = self.process(place)
         return process is not None and process.is_alive
 
-    async def kill(self, place: Place) -> None:
-        """End the process; its host resets the connections at once (kill −9)."""
-        await self._end(place, "killed")
+    async def kill(self, *places: Place) -> None:
+        """End processes at one moment; their hosts reset the connections at once (kill −9).
 
-    async def power_off(self, place: Place) -> None:
-        """End the process and its host: the others hear nothing, not even a reset."""
-        host = self._host(place)
-        host.is_up = False
-        for connection in self._connections:
-            for side in (connection.client, connection.server):
-                if side.process.host == host.name:
-                    connection.lose_unsent(side)
-        await self._end(place, "lost power")
+        To be called from outside of them.
+        """
+        for place in places:
+            self._end(place, "killed")
+        await self._bury(places)
+
+    async def power_off(self, *places: Place) -> None:
+        """End processes and their hosts: the others hear nothing, not even a reset."""
+        for host in map(self._host, places):
+            host.is_up = False
+            for connection in self._connections:
+                for side in (connection.client, connection.server):
+                    if side.process.host == host.name:
+                        connection.lose_unsent(side)
+        for place in places:
+            self._end(place, "lost power")
+        await self._bury(places)
 
     def pause(self, place: Place) -> None:
         """Stop the process (SIGSTOP): connections stay, nothing is read, written or answered."""
@@ -310,19 +317,22 @@ class SimNetwork:
         is_client = lane == CLIENT_LANE
         return settings.client_timeout_ms if is_client else settings.connection_timeout_ms
 
-    async def _end(self, place: Place, how: str) -> None:
+    def _end(self, place: Place, how: str) -> None:
+        """From here on nothing the process does reaches anybody."""
         process = self._host(place).process
-        if process is None or not process.is_alive:
-            self._changed()
-            return
-        self._note(process.host, how, incarnation=process.incarnation)
-        process.begin_to_die()
-        for address in [at for at, it in self._listening.items() if it.process is process]:
-            del self._listening[address]
+        if process is not None and process.is_alive:
+            self._note(process.host, how, incarnation=process.incarnation)
+            process.begin_to_die()
+            for address in [at for at, it in self._listening.items() if it.process is process]:
+                del self._listening[address]
+            for connection, side in self.connections_of(process):
+                connection.break_side(side, f"its process {how}")
         self._changed()
-        for connection, side in self.connections_of(process):
-            connection.break_side(side, f"its process was {how}")
-        await process.kill()
+
+    async def _bury(self, places: Sequence[Place]) -> None:
+        for place in places:
+            if (process := self._host(place).process) is not None:
+                await process.kill()
 
     def _side_is_over(self, connection: SimConnection, side: Side, reason: str) -> None:
         self._note(side.process.host, "connection over", to=connection.name, reason=reason)

@@ -49,6 +49,7 @@ class SimProcess:
         self._loop = loop
         self._state = _State.RUNNING
         self._held: list[asyncio.Handle] = []
+        self._cancelled: list[asyncio.Task[Any]] = []
         self._context = contextvars.Context()
         self._context.run(CURRENT_PROCESS.set, self)
 
@@ -78,30 +79,33 @@ class SimProcess:
             self._release()
 
     def begin_to_die(self) -> None:
-        """From now on it counts as dead; ``kill`` finishes the work."""
+        """From now on it counts as dead and its tasks only unwind; ``kill`` waits for them."""
         if self.is_alive:
             self._state = _State.DYING
             self._release()
+            self._cancel_all()
 
     async def kill(self) -> None:
-        """End it now; return when nothing of it is left."""
+        """End it now; return when nothing of it is left. To be called from outside of it."""
         self.begin_to_die()
-        ended: list[asyncio.Task[Any]] = []
         for _ in range(_ROUNDS_TO_DIE):
-            tasks = self.tasks()
-            if not tasks:
+            if not self.tasks():
                 break
-            for task in tasks:
-                task.cancel()
-            ended += tasks
             await asyncio.sleep(0)
+            self._cancel_all()
         else:
             names = ", ".join(task.get_name() for task in self.tasks())
             raise SurvivedItsKill(f"{self.name} is dead, but these tasks go on: {names}")
         self._state = _State.DEAD
-        for task in ended:
+        for task in self._cancelled:
             if not task.cancelled():
                 task.exception()  # what a dying task says on its way out concerns nobody
+        self._cancelled.clear()
+
+    def _cancel_all(self) -> None:
+        for task in self.tasks():
+            task.cancel()
+            self._cancelled.append(task)
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Its unfinished tasks, in the order in which they were made."""

@@ -74,7 +74,7 @@ class ChattyCluster:
         for node in nodes:
             random = self.network.random.fork(f"power loss {node}")
             self.disks[node] = self.disks[node].power_loss(random)
-            await self.network.power_off(node)
+        await self.network.power_off(*nodes)
 
     async def restart(self, node: int) -> None:
         process = self.network.boot(node)

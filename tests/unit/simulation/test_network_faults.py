@@ -375,6 +375,27 @@ def test_a_kill_behind_a_cut_is_learnt_when_the_cut_heals() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("has_power", [True, False])
+def test_what_a_cut_held_back_is_lost_with_the_power_of_its_host(has_power: bool) -> None:
+    received: list[int] = []
+
+    async def story(nodes: Nodes) -> None:
+        stream = await nodes.stream()
+        nodes.network.cut(ONE, TWO)
+        for number in range(1, 4):
+            assert stream.offer(FetchRequest(correlation_id=number))
+        await asyncio.sleep(1)
+        await (nodes.network.kill(ONE) if has_power else nodes.network.power_off(ONE))
+        await asyncio.sleep(1)
+        nodes.network.heal()
+        await asyncio.sleep(TIMEOUT_S)
+        received.extend(nodes.received[1:])
+        assert len(nodes.resets) == 1
+
+    run(story, NetworkSettings(quality=LinkQuality(max_delay_ms=100)), seeds=20)
+    assert bool(received) is has_power, "a host sends again what was given to it, while it can"
+
+
 def test_a_partition_cuts_groups_from_each_other() -> None:
     async def story(nodes: Nodes) -> None:
         await nodes.start(3)
@@ -423,6 +444,19 @@ def test_a_reset_of_one_lane_leaves_the_other() -> None:
         nodes.network.reset(ONE, TWO, Lane.CONTROL.value)
         await asyncio.sleep(1)
         await ping(stream, 1)
+
+    run(story)
+
+
+def test_connecting_again_is_paced() -> None:
+    async def story(nodes: Nodes) -> None:
+        stream = await nodes.stream()
+        for _ in range(5):
+            nodes.network.reset(ONE, TWO)
+            await nodes.seconds_to_reset(stream)
+            reset_s = nodes.loop.time()
+            stream = await nodes.stream()
+            assert 0.016 <= nodes.loop.time() - reset_s < 0.05
 
     run(story)
 

@@ -105,7 +105,7 @@ def test_a_killed_process_does_nothing_more(is_paused: bool) -> None:
         done: list[str] = []
 
         async def work() -> None:
-            world.loop.call_later(2, done.append, "timer")
+            world.loop.call_later(0.9, done.append, "timer")
             file = disk.open("/data", create=True)
             try:
                 await asyncio.sleep(1)
@@ -179,3 +179,25 @@ def test_a_host_runs_one_process_at_a_time() -> None:
         await network.kill(1)
 
     run_simulation(main, 1)
+
+
+def test_processes_that_lose_power_together_do_so_at_one_moment() -> None:
+    async def main(world: World) -> None:
+        network = SimNetwork(world)
+        ran: list[int] = []
+
+        async def spin(node: int) -> None:
+            while True:
+                ran.append(node)
+                await asyncio.sleep(0)
+
+        for node in (1, 2, 3):
+            network.boot(node).start(spin(node))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        before = len(ran)
+        await network.power_off(1, 2, 3)
+        assert len(ran) == before > 20
+
+    for seed in range(5):
+        run_simulation(main, seed)
