@@ -1,4 +1,4 @@
-"""What waits is bounded: peers are held back, slow ones lose the oldest; broken streams are told."""
+"""What waits is bounded: peers are held back, slow ones lose the oldest, broken streams tell."""
 
 from __future__ import annotations
 
