@@ -58,6 +58,7 @@ from tidelog.v1 import controller_pb2 as pb
 HASTY_INTERVAL_MS: Final = 100.0
 """Between heartbeats of a broker that waits for the controller's permission to stop."""
 REGISTRATION_RETRY_MS: Final = 100.0
+REACH_CHECK_MS: Final = 500.0
 
 _PROTO_STATES: Final = {
     BrokerState.STARTING: pb.BROKER_STATE_STARTING,
@@ -357,4 +358,4 @@ class ControllerClient:
                     silent_ms / 1000,
                     extra={"silent_ms": silent_ms, "controllers": self._active.controllers},
                 )
-            await asyncio.sleep(1)
+            await asyncio.sleep(REACH_CHECK_MS / 1000)

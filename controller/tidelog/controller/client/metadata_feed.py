@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final, TypeAlias
 
 from tidelog.controller.client.active_controller import ActiveController
@@ -85,7 +85,7 @@ class MetadataFeed:
             await self._moved.wait()
         return self._image
 
-    async def deltas(self) -> AsyncIterator[MetadataDelta]:
+    async def deltas(self) -> AsyncGenerator[MetadataDelta, None]:
         """Every change from the empty image on.
 
         A reader that falls far behind gets what it missed in one.
