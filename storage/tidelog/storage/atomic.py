@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from typing import Final
 
 from tidelog.kernel.ports import ByteView, Disk
 
 TMP_SUFFIX: Final = ".tmp"
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def make_dirs_durably(disk: Disk, path: str) -> None:
@@ -32,10 +34,10 @@ def write_atomically(disk: Disk, path: str, data: ByteView) -> None:
             file.sync()
         finally:
             file.close()
+        disk.rename(aside, path)
     except OSError:
         # On a full disk every byte counts; what went wrong matters more than the leftover.
         with suppress(OSError):
             disk.unlink(aside)
         raise
-    disk.rename(aside, path)
     disk.sync_dir(path.rpartition("/")[0])

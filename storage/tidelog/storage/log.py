@@ -15,10 +15,8 @@ the partial write is cut off and the producer is told.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import (
@@ -32,6 +30,7 @@ from tidelog.kernel.ids import (
 )
 from tidelog.kernel.ports import ByteView, Disk, Random, Steps, in_one_go
 from tidelog.kernel.settings import TopicConfig
+from tidelog.storage.atomic import DISK_FULL
 from tidelog.storage.checkpoints import write_epoch_checkpoint
 from tidelog.storage.epoch_cache import EpochCache
 from tidelog.storage.flush import Flush, FlushState
@@ -49,8 +48,6 @@ from tidelog.storage.validation import BatchRules, Origin, Rejected, validate
 from tidelog.wire.batch import STAMP_SIZE, BatchHeader, check_batch, stamped_prefix
 from tidelog.wire.control import EndTxnMarker, build_marker_batch, read_marker
 from tidelog.wire.errors import CorruptBatch, IncompleteBatch
-
-_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogFailed(Exception):
@@ -303,7 +300,7 @@ class Log(ReadableLog):
 
     def _after_write_error(self, error: OSError) -> Rejected:
         """Cut off the partial write; if even that fails, or the disk is broken, give up."""
-        if error.errno in _DISK_FULL:
+        if error.errno in DISK_FULL:
             try:
                 self.segments.active.forget_bytes_behind_size()
             except OSError as second:

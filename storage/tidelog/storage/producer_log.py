@@ -13,7 +13,7 @@ from typing import Final
 
 from tidelog.kernel.ids import Offset, ProducerId
 from tidelog.kernel.ports import Disk, Steps
-from tidelog.storage.atomic import write_atomically
+from tidelog.storage.atomic import DISK_FULL, write_atomically
 from tidelog.storage.names import SNAPSHOT_SUFFIX, segment_file
 from tidelog.storage.producer_snapshot import (
     CorruptSnapshot,
@@ -115,13 +115,21 @@ class ProducerLog:
         self.states.refill(header for part in reversed(found) for header in part)
 
     def take_snapshot(self) -> bool:
-        """Write the state as of ``end_offset``, unless there is one that new already."""
+        """Write the state as of ``end_offset``, unless there is one that new already.
+
+        A snapshot only saves a longer replay, so a full disk is no reason not to go on.
+        """
         if self._snapshots and self._snapshots[-1] >= self.end_offset:
             return False
         if self.end_offset == 0:
             return False
         data = encode_snapshot(self.states.snapshot_entries())
-        write_atomically(self._disk, self._path(self.end_offset), data)
+        try:
+            write_atomically(self._disk, self._path(self.end_offset), data)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            return False
         insort(self._snapshots, self.end_offset)
         return True
 

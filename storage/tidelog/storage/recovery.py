@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from tidelog.kernel.ids import LeaderEpoch, Offset
 from tidelog.kernel.ports import Steps
+from tidelog.storage.atomic import make_dirs_durably
 from tidelog.storage.checkpoints import CorruptCheckpoint, read_epoch_checkpoint
 from tidelog.storage.epoch_cache import EpochCache
-from tidelog.storage.index_repair import bases_without_index, rebuild_bad_indexes
+from tidelog.storage.index_repair import bases_without_index, index_flaw, rebuild_bad_indexes
 from tidelog.storage.index_repair import note_recovered as note_recovered
 from tidelog.storage.log import Log
 from tidelog.storage.names import (
@@ -52,7 +53,7 @@ def open_log(opening: Opening) -> Steps[tuple[Log, Report]]:
 
 def _open(opening: Opening, report: Report, *, verify_all: bool) -> Steps[Log]:
     disk, directory = opening.disk, opening.directory
-    disk.make_dirs(directory)
+    make_dirs_durably(disk, directory)
     finish_interrupted_work(disk, directory, report.note)
     yield
     names = [name for name in map(parse_segment_file, disk.list_dir(directory)) if name]
@@ -100,7 +101,8 @@ def _doubt(opening: Opening, segments: list[Segment]) -> str | None:
     if segments:
         active = segments[-1]
         end, size = active.base_offset, active.size
-        position = active.start_before(Offset(2**63 - 1))
+        if index_flaw(active) is None:  # else it is rebuilt later, and told
+            position = active.start_before(Offset(2**63 - 1))
         try:
             for at, header in active.batches(position):
                 end, position = header.next_offset, at + header.size
@@ -115,9 +117,11 @@ def _doubt(opening: Opening, segments: list[Segment]) -> str | None:
 
 def _cut_distrusted(opening: Opening, log: Log, report: Report) -> None:
     """After a failed fsync only the recovery point is believed: pages may have been dropped."""
-    vouched = max(opening.recovery_point, log.log_start)
-    if opening.is_distrusted and log.truncate_to(vouched, opening.now_ms):
-        report.suspect(f"cut to {log.end_offset}, the recovery point, after a failed fsync")
+    if opening.is_distrusted:
+        log.truncate_to(max(opening.recovery_point, log.log_start), opening.now_ms)
+        # Suspect also if nothing is left to cut: more had been flushed, and told, than the
+        # checkpoint knows.
+        report.suspect(f"kept up to {log.end_offset}, the recovery point, after a failed fsync")
 
 
 def _assemble(
