@@ -36,7 +36,8 @@ from tidelog.controller.decisions.registration import (
     RecoveryVerdict,
     RegistrationRequest,
 )
-from tidelog.controller.metadata.delta import MetadataDelta
+from tidelog.controller.metadata.delta import MetadataDelta, delta_between
+from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.controller.metadata.records import Endpoint, FeatureRange
 from tidelog.kernel.addresses import SocketAddress
@@ -79,6 +80,8 @@ class BrokerRole:
         self._ports = ports
         self._on_fatal = on_fatal
         self._failed: dict[DirectoryId, None] = {}
+        self._are_logs_open = False
+        self._has_begun = False
         self._tasks: list[asyncio.Task[None]] = []
         self.client = ControllerClient(
             identity.node_id,
@@ -109,7 +112,7 @@ class BrokerRole:
         self._server = ClientServer(
             ports.listener, self._handlers(), ports.clock, _limits(settings)
         )
-        self.client.feed.subscribe(self._apply)
+        self.client.feed.subscribe(self._follow)
 
     # --- life --------------------------------------------------------------------------
 
@@ -127,7 +130,9 @@ class BrokerRole:
             on_progress=_log_progress,
         )
         self.replicas.start()
+        self._are_logs_open = True
         await self.client.register(self._registration(recovered))
+        self._begin_when_caught_up()
         self._spawn(Housekeeping(self.replicas).run(), "housekeeping")
         for listener in self._endpoints.clients:
             bound = await self._server.listen(
@@ -171,11 +176,27 @@ class BrokerRole:
 
     # --- metadata ----------------------------------------------------------------------
 
-    def _apply(self, delta: MetadataDelta) -> None:
+    def _follow(self, delta: MetadataDelta) -> None:
+        """Every delta of the feed, from the first one on."""
         for broker_id in delta.brokers:
             self._learn_address(broker_id, delta)
-        self.replicas.apply(delta)
         self.context.refresh()
+        if self._has_begun:
+            self.replicas.apply(delta)
+        else:
+            self._begin_when_caught_up()
+
+    def _begin_when_caught_up(self) -> None:
+        """Replicas take their roles from metadata that knows this life of the broker.
+
+        Older metadata may say that it leads what others lead by now, and may not know yet of
+        topics whose logs lie here; and nothing is placed here before all logs are open.
+        """
+        epoch = self.client.lifecycle.epoch
+        image = self.client.feed.image
+        if self._are_logs_open and epoch is not None and image.offset >= epoch:
+            self._has_begun = True
+            self.replicas.apply(delta_between(MetadataImage(), image))
 
     def _learn_address(self, broker_id: NodeId, delta: MetadataDelta) -> None:
         registration = delta.after.brokers.get(broker_id)

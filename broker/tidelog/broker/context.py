@@ -111,8 +111,9 @@ class BrokerContext:
 
     def follow(self, on_settings: OnSettings) -> None:
         """Be called with the settings as they are, and again whenever they have changed."""
+        current = self.settings
         self._followers.append(on_settings)
-        on_settings(self.settings)
+        on_settings(current)
 
     def refresh(self) -> None:
         """Look whether the image has other settings. Cheap: for every new image, so that
@@ -123,15 +124,27 @@ class BrokerContext:
         if self._is_known(cluster, own):
             return
         self._dynamic = (cluster, own)
-        try:
-            changed = self._started_with.with_dynamic(cluster=dict(cluster), broker=dict(own))
-        except InvalidSettings as invalid:
-            # Let through by a controller of another version; the node must not stop over it.
-            log.error("dynamic settings are left as they were: %s", "; ".join(invalid.errors))
-            return
-        self._settings = changed
+        self._settings = self._started_with.with_dynamic(
+            cluster=self._readable(cluster, is_cluster_wide=True),
+            broker=self._readable(own, is_cluster_wide=False),
+        )
         for on_settings in self._followers:
-            on_settings(changed)
+            on_settings(self._settings)
+
+    def _readable(self, values: Map[str, str], *, is_cluster_wide: bool) -> dict[str, str]:
+        """Without what a controller of another version let through: a node must not stop over
+        it, and the rest must take effect all the same."""
+        readable: dict[str, str] = {}
+        for name, text in sorted(values.items()):
+            one = {name: text}
+            cluster, broker = (one, {}) if is_cluster_wide else ({}, one)
+            try:
+                self._started_with.with_dynamic(cluster=cluster, broker=broker)
+            except InvalidSettings as invalid:
+                log.error("a dynamic setting has no effect: %s", "; ".join(invalid.errors))
+            else:
+                readable[name] = text
+        return readable
 
     def _is_known(self, cluster: Map[str, str], own: Map[str, str]) -> bool:
         known = self._dynamic

@@ -238,7 +238,10 @@ class ReplicaSet:
         for ref, state in held:
             if ref not in self.partitions:
                 self._begin(ref, state)
-        if self.keeper.found and self.image.offset >= self.broker_epoch():
+        if delta.brokers:
+            for partition in self.partitions.values():
+                partition.brokers_changed()
+        if self.keeper.found and 0 <= self.broker_epoch() <= self.image.offset:
             self._clear_unclaimed()
 
     def _assume(self, partition: Partition, state: PartitionState) -> None:
@@ -355,7 +358,10 @@ class ReplicaSet:
         """Logs that nobody asked for: delete only what a committed assignment gives to others."""
         for tp, found in list(self.keeper.found.items()):
             topic = None if found.topic_id is None else self.image.topics.by_id.get(found.topic_id)
-            if topic is not None and tp.partition in topic.partitions:
+            state = None if topic is None else topic.partitions.get(tp.partition)
+            if state is not None and self.node_id in state.replicas:
+                continue  # ours; it is claimed with the delta that places it here
+            if state is not None:
                 self.keeper.delete_found(tp, self._config_of(tp.topic).file_delete_delay_ms)
             else:
                 self.keeper.set_aside(tp)

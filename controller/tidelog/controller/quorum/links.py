@@ -95,7 +95,7 @@ class PeerLink:
             if self._queue:
                 try:
                     await stream.send(to_proto(self._take()))
-                except StreamReset:
+                except PeerError:
                     return  # the watcher knows why
             else:
                 self._filled.clear()
