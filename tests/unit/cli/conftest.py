@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tidelog.cli.main import app
+from tidelog.cli.app import app
 
 GOLDEN = Path(__file__).parents[2] / "data/golden"
 
@@ -24,8 +24,9 @@ class Ran:
 
 @pytest.fixture
 def tidelog() -> Callable[..., Ran]:
-    def run(*arguments: str | Path) -> Ran:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    def run(*arguments: str | Path, stdin: bytes = b"") -> Ran:
+        given = [str(argument) for argument in arguments]
+        result = CliRunner().invoke(app, given, input=stdin)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Ran(result.exit_code, result.stdout, result.stderr)

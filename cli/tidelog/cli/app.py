@@ -1,0 +1,73 @@
+"""The table of commands: groups and their help, and nothing that takes long to import.
+
+The module behind a command is imported when the command runs. `tidelog --help` and completion
+therefore cost what typer costs, whatever the commands need.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidelog.cli import (
+    console_commands,
+    log_commands,
+    quorum_commands,
+    storage_commands,
+    topic_commands,
+    up_commands,
+)
+from tidelog.cli.nodes import NODE_COMMANDS, run_node
+
+app = typer.Typer(
+    name="tidelog",
+    help="A replicated, partitioned log that speaks the Apache Kafka protocol.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up")(up_commands.up)
+app.add_typer(topic_commands.app, name="topic")
+app.command("produce")(console_commands.produce)
+app.command("consume")(console_commands.consume)
+
+
+def _add_node_command(name: str, text: str) -> None:
+    """So that help lists it, and so that it works where typer came first."""
+
+    @app.command(
+        name,
+        help=text,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def run(context: typer.Context) -> None:
+        raise typer.Exit(run_node(name, context.args))
+
+
+for _name, _text in NODE_COMMANDS.items():
+    _add_node_command(_name, _text)
+app.add_typer(storage_commands.app, name="storage")
+app.add_typer(quorum_commands.app, name="quorum")
+app.add_typer(log_commands.app, name="log")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tidelog {version('tidelog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def tidelog(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
