@@ -147,7 +147,7 @@ class MemoryStream(Generic[Sent, Received]):
         if (self.node, self.peer) in self._network.cuts:
             asyncio.get_running_loop().call_later(0.02, self._deliver)
             return
-        while self._held and self.other is not None:
+        if self._held and self.other is not None:
             self.other.arrived(self._held.popleft())
 
     def arrived(self, data: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from memory_peers import Handler, MemoryNetwork
@@ -19,17 +19,18 @@ from tidelog.kernel.settings import Settings
 from tidelog.replication.fetch_messages import FETCH, OFFSETS_FOR_EPOCH
 from tidelog.replication.housekeeping import Housekeeping
 from tidelog.replication.log_keeper import RecoveredLog
-from tidelog.replication.outcomes import IsolationLevel, Produced
+from tidelog.replication.outcomes import Produced
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import ReplicaPorts, ReplicaSet
 from tidelog.simulation.disk import SimDisk
-from tidelog.simulation.event_loop import World
+from tidelog.simulation.event_loop import World, run_simulation
 from tidelog.simulation.offload import SimOffload
 from tidelog.storage.log_dir import LogDirectory, open_directory
 from tidelog.wire.records import Record, build_batch, decode_records
 
 SETTINGS = {
     "broker.session.timeout.ms": "1000",
+    "min.insync.replicas": "2",
     "replica.fetch.backoff.ms": "200",
     "replica.lag.time.max.ms": "2000",
 }
@@ -67,7 +68,7 @@ class LabNode:
             open_directory(
                 self.disk,
                 f"/data{number}",
-                world.random.fork(f"ids {self.id}"),
+                world.random.fork(f"ids {self.id} {number}"),
                 cluster_id=CLUSTER_ID,
                 node_id=self.id,
             )
@@ -155,6 +156,8 @@ class LabNode:
             position = 0
             while position < len(data):
                 size = 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+                if position + size > len(data):
+                    break
                 for record in decode_records(data[position : position + size]):
                     if record.offset >= offset and not _is_control(data[position:]):
                         found.append((record.value or b"").decode())
@@ -247,11 +250,11 @@ class Lab:
         partition = self.leader(ref).partition(ref)
         return await partition.append(batch(*values), acks=acks, timeout_ms=timeout_ms)
 
-    async def until(self, condition: object, timeout_s: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
         """Let time pass until the condition holds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while not condition():  # type: ignore[operator]
+        while not condition():
             if loop.time() > deadline:
                 raise AssertionError("it did not come to that")
             await asyncio.sleep(0.002)
@@ -280,4 +283,21 @@ class Lab:
                 await node.stop()
 
 
-READ_ALL = IsolationLevel.READ_UNCOMMITTED
+def in_lab(
+    script: Callable[[Lab], Awaitable[None]],
+    *,
+    nodes: int = 3,
+    seed: int = 1,
+    racks: Sequence[str] = (),
+    dirs: int = 1,
+    **settings: str,
+) -> None:
+    """Run a script in a lab of its own, on virtual time."""
+
+    async def main(world: World) -> None:
+        lab = Lab(world, **settings)
+        await lab.start(nodes, racks=racks, dirs=dirs)
+        await script(lab)
+        await lab.close()
+
+    run_simulation(main, seed, time_limit_s=600)

@@ -190,6 +190,9 @@ class Script:
                 return self._status()
             case "fetch":
                 return [self._fetch(machine, words, flags), *self._status()]
+            case "brokers-changed":
+                machine.brokers_changed(self.now_ms)
+                return self._status()
             case "check":
                 heard = {NodeId(int(k)): float(v) for k, v in words.items()}
                 machine.check_isr(self.now_ms, lambda node: heard.get(node, NEVER_MS))

@@ -37,7 +37,7 @@ from tidelog.controller.decisions.outcome import Decision
 from tidelog.controller.decisions.policy import SUPPORTED_FEATURES, ControllerPolicy
 from tidelog.controller.decisions.reassignment import ReassignmentRequest, decide_reassignments
 from tidelog.controller.decisions.registration import RegistrationRequest, decide_registration
-from tidelog.controller.decisions.restart_empty import decide_restarted_empty
+from tidelog.controller.decisions.restart_empty import decide_restart_empty, decide_restarted_empty
 from tidelog.controller.metadata.delta import MetadataDelta, advance
 from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.metadata.partitions import PartitionRef, PartitionState
@@ -205,6 +205,11 @@ class ScriptedController:
         return self.take(
             decide_alter_partition(self.image, self.policy, NodeId(broker), epoch, reports)
         )
+
+    def restart_empty(self, broker: int, ref: PartitionRef) -> None:
+        """A replica that is absent stops counting, and is to start over."""
+        error = self.take(decide_restart_empty(self.image, self.policy, ref, NodeId(broker)))
+        assert error.code is ErrorCode.NONE, error
 
     def restarted_empty(self, broker: int, epoch: BrokerEpoch, ref: PartitionRef) -> ErrorCode:
         decision = decide_restarted_empty(self.image, ref, NodeId(broker), epoch)

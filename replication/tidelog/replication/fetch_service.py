@@ -228,6 +228,9 @@ class FollowerStream:
                     entry, partition
                 ):
                     self._session.mark_ready(ref)
+                elif partition.log.high_watermark > max(entry.told_high_watermark, 0):
+                    # It moved while nobody was listening.
+                    self.watermark_moved(ref)
             case Refused(code=code) if code in _MAY_BE_EARLY:
                 entry.is_unsettled = True
                 self._verdicts[ref] = verdict
@@ -333,6 +336,7 @@ class FollowerStream:
                 session.mark_ready(entry.ref)  # it begins the next message
                 break
             one = self._head(response, entry, partition)
+            entry.told_high_watermark = partition.log.high_watermark
             if read.records is None:
                 continue
             session.sent(entry, read.records.length)
@@ -402,7 +406,6 @@ class FollowerStream:
             one.high_watermark = partition.log.high_watermark
             one.log_start_offset = partition.log.log_start
             one.log_end_offset = partition.log.end_offset
-            entry.told_high_watermark = partition.log.high_watermark
         return one
 
     def _add_refusal(
@@ -437,6 +440,7 @@ class FollowerStream:
                 and partition.log.high_watermark > entry.told_high_watermark
             ):
                 self._head(response, entry, partition)
+                entry.told_high_watermark = partition.log.high_watermark
 
 
 def _reading(records: FileSlice) -> Steps[bytes]:

@@ -270,9 +270,9 @@ class LeaderPartition:
 
     def _is_about_to_join(self, now_ms: float, remote: RemoteReplica) -> bool:
         """Waiting for it now keeps the high watermark from running away from it."""
-        return remote.is_caught_up(
-            now_ms, self.end, self.settings.lag_time_max_ms
-        ) and self._cluster.may_join(remote.broker, remote.broker_epoch, self.state)
+        return self._is_in_sync(now_ms, remote) and self._cluster.may_join(
+            remote.broker, remote.broker_epoch, self.state
+        )
 
     # --- the ISR -----------------------------------------------------------------------
 
@@ -280,6 +280,7 @@ class LeaderPartition:
         if (
             remote.broker not in self._maximal_isr
             and self._pending is None
+            and remote.is_following
             and remote.flushed_end >= max(self.high_watermark, self.epoch_start)
             and now_ms >= self._quiet_until_ms
             and self._cluster.may_join(remote.broker, remote.broker_epoch, self.state)
@@ -290,22 +291,34 @@ class LeaderPartition:
         self, now_ms: float, heard_ms: Callable[[NodeId], float] = lambda broker: NEVER_MS
     ) -> None:
         """Propose to drop who is slow, or silent. ``heard_ms``: any message on its stream."""
+        for broker, remote in self.remotes.items():
+            last_ms = max(remote.heard_ms, heard_ms(broker))
+            remote.is_following = now_ms - last_ms <= self.settings.session_timeout_ms
         if self._pending is not None or now_ms < self._quiet_until_ms:
             return
         out = {
             broker
             for broker in self.state.isr
-            if broker != self.me and self._is_out_of_sync(now_ms, broker, heard_ms(broker))
+            if broker != self.me and not self._is_in_sync(now_ms, self.remotes[broker])
         }
         if out:
             self._propose(tuple(broker for broker in self.state.isr if broker not in out))
+        else:
+            self._propose_whoever_may_join(now_ms)
 
-    def _is_out_of_sync(self, now_ms: float, broker: NodeId, heard_ms: float) -> bool:
-        remote = self.remotes[broker]
-        last_ms = max(remote.heard_ms, heard_ms)
-        if now_ms - last_ms > self.settings.session_timeout_ms:
-            return True
-        return not remote.is_caught_up(now_ms, self.end, self.settings.lag_time_max_ms)
+    def _propose_whoever_may_join(self, now_ms: float) -> None:
+        """An idle follower says nothing new: what kept it out may have changed all the same."""
+        for remote in self.remotes.values():
+            if remote.broker not in self._maximal_isr and self._is_in_sync(now_ms, remote):
+                self._propose_joining(now_ms, remote)
+
+    def brokers_changed(self, now_ms: float) -> None:
+        """Fenced, unfenced, registered: somebody may join, or is waited for no more."""
+        self._advance(now_ms)
+        self._propose_whoever_may_join(now_ms)
+
+    def _is_in_sync(self, now_ms: float, remote: RemoteReplica) -> bool:
+        return remote.is_caught_up(now_ms, self.end, self.settings.lag_time_max_ms)
 
     def _propose(self, isr: tuple[NodeId, ...]) -> None:
         # Who joins was found registered with the epoch of its fetches; from here on the report
@@ -352,7 +365,9 @@ class LeaderPartition:
         self.state = state
         self._settle()
         self._follow_assignment(now_ms)
+        # In this order: whoever was dropped for being slow is behind once the others go on.
         self._advance(now_ms)
+        self._propose_whoever_may_join(now_ms)
 
     def updated(self, now_ms: float, state: PartitionState) -> bool:
         """The partition as metadata has it, in the same leader epoch; False if it is old news."""

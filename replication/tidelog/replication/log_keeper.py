@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -91,6 +92,7 @@ class LogKeeper:
         self._on_failed = on_failed
         self._flushers = {key: self._flusher(key) for key in self.directories}
         self._leaving: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._coming: Counter[DirectoryId] = Counter()
 
     def _flusher(self, key: DirectoryId) -> _LogFlusher:
         return _LogFlusher(
@@ -177,25 +179,31 @@ class LogKeeper:
         key = place(assigned, self._loads())
         if key is None:
             return None
-        directory, now_ms = self.directories[key], self._clock.wall_ms()
+        directory = self.directories[key]
+        self._coming[key] += 1
         try:
-            try:
-                log = await directory.create_log(
-                    self._offload, tp, ref.topic_id, config, now_ms=now_ms
-                )
-            except TopicIdMismatch as error:
-                _log.warning("%s; kept as %s", error, directory.set_stray(tp))
-                log = await directory.create_log(
-                    self._offload, tp, ref.topic_id, config, now_ms=now_ms
-                )
+            return KeptLog(directory, await self._make(directory, ref, tp, config))
         except OSError as error:
             self.fail(key, f"creating {tp} failed: {error}")
             return None
-        return KeptLog(directory, log)
+        finally:
+            self._coming[key] -= 1
+
+    async def _make(
+        self, directory: LogDirectory, ref: PartitionRef, tp: TopicPartition, config: TopicConfig
+    ) -> Log:
+        now_ms = self._clock.wall_ms()
+        try:
+            return await directory.create_log(
+                self._offload, tp, ref.topic_id, config, now_ms=now_ms
+            )
+        except TopicIdMismatch as error:
+            _log.warning("%s; kept as %s", error, directory.set_stray(tp))
+        return await directory.create_log(self._offload, tp, ref.topic_id, config, now_ms=now_ms)
 
     def _loads(self) -> list[DirectoryLoad]:
         return [
-            DirectoryLoad(key, len(directory.logs))
+            DirectoryLoad(key, len(directory.logs) + self._coming[key])
             for key, directory in self.directories.items()
             if directory.failure is None
         ]

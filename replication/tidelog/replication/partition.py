@@ -327,6 +327,11 @@ class Partition(FollowingPartition):
             self.leader.check_isr(now_ms, lambda node: heard_ms.get(node, float("-inf")))
             self._settle()
 
+    def brokers_changed(self) -> None:
+        if self.leader is not None:
+            self.leader.brokers_changed(self._host.now_ms())
+            self._settle()
+
     def is_open_report(self, report: PartitionReport) -> bool:
         return self.leader is not None and self.leader.pending_report is report
 

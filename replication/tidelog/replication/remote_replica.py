@@ -44,10 +44,13 @@ class RemoteReplica:
     broker_epoch: BrokerEpoch | None = None
     clean_point: Offset = Offset(0)
     """Unknown counts as 0: then nothing may be dropped on the others (DESIGN 2.4)."""
+    is_following: bool = True
+    """False while it is silent: its ends may be those of a broker that is gone."""
 
     def fetched(self, now_ms: float, fetch: FollowerFetch, leader_end: Offset) -> None:
         """Take over a fetch that passed every check."""
         self.heard_ms = now_ms
+        self.is_following = True
         self.broker_epoch = fetch.broker_epoch
         self.fetch_offset = fetch.fetch_offset
         self.flushed_end = min(fetch.flushed_end, fetch.fetch_offset)
@@ -65,10 +68,12 @@ class RemoteReplica:
 
     def leader_appended(self, now_ms: float, old_end: Offset) -> None:
         """A follower that waits at the end is up to date until the moment the end moves."""
-        if self.flushed_end >= old_end:
+        if self.flushed_end >= old_end and self.is_following:
             self.last_caught_up_ms = now_ms
 
     def is_caught_up(self, now_ms: float, leader_end: Offset, lag_time_max_ms: int) -> bool:
+        if not self.is_following:
+            return False
         if self.flushed_end >= leader_end:
             return True
         return now_ms - self.last_caught_up_ms <= lag_time_max_ms

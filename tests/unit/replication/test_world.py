@@ -6,7 +6,7 @@ import pytest
 from replication_world import World
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(100))
 def test_nothing_committed_is_lost_or_rewritten(seed: int) -> None:
     world = World(seed)
     world.run(3000)
