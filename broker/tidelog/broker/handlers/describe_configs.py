@@ -28,7 +28,7 @@ from tidelog.kernel.settings import Link, Origin, Setting, Settings, topic_chain
 from tidelog.kernel.settings.broker_table import BROKER_SETTINGS
 from tidelog.kernel.settings.group_table import GROUP_SETTINGS
 from tidelog.kernel.settings.topic_table import TOPIC_SETTINGS
-from tidelog.kernel.settings.types import InvalidValue, Update, Value, to_text
+from tidelog.kernel.settings.types import InvalidValue, Update, Value
 from tidelog.kernel.settings.values import shown
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame, frame_response
@@ -196,13 +196,13 @@ def _inheriting(
     inherited = settings.first_given(row.synonyms)
     value = row.parse(own[row.name]) if own else row.default if inherited is None else inherited[0]
     synonym = row.synonyms[0].name if row.synonyms else None
-    return _entry(row, value, _telling(links, synonym), read_only=False)
+    return entry(row, value, _telling(links, synonym), read_only=False)
 
 
 def _of_broker(row: Setting, settings: Settings) -> Described:
     links = _telling(settings.chain(row.name), row.name)
     read_only = row.update is Update.READ_ONLY
-    return _entry(row, settings.own(row.name), links, read_only=read_only)
+    return entry(row, settings.own(row.name), links, read_only=read_only)
 
 
 def _of_cluster(row: Setting, settings: Settings) -> Described:
@@ -212,17 +212,17 @@ def _of_cluster(row: Setting, settings: Settings) -> Described:
         if link.name == row.name and link.origin is Origin.DYNAMIC_DEFAULT
     ]
     value = row.parse(links[0].text) if links and links[0].text is not None else None
-    return _entry(row, value, tuple(links), read_only=row.update is Update.READ_ONLY)
+    return entry(row, value, tuple(links), read_only=row.update is Update.READ_ONLY)
 
 
 def _telling(links: Iterable[Link], name: str | None) -> tuple[Link, ...]:
     return tuple(link for link in links if link.origin is not Origin.DEFAULT or link.name == name)
 
 
-def _entry(row: Setting, value: Value, links: tuple[Link, ...], *, read_only: bool) -> Described:
+def entry(row: Setting, value: Value, links: tuple[Link, ...], *, read_only: bool) -> Described:
     return Described(
         name=row.name,
-        value=shown(row, value) if row.sensitive else to_text(value),
+        value=shown(row, value),
         origin=links[0].origin if links else Origin.DEFAULT,
         read_only=read_only,
         is_sensitive=row.sensitive,
