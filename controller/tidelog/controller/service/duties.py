@@ -162,9 +162,11 @@ class Duties:
 
     def _pause_ms(self, now_ms: float) -> float:
         """At most a second, so that an election is noticed; never a busy loop."""
-        dues = [chore.due_ms for chore in self._chores if self._controller.is_active]
-        if self._idle_ms:
-            dues.append(self._controller.last_proposed_ms + self._idle_ms)
+        dues: list[float] = []
+        if self._controller.is_active:
+            dues += [chore.due_ms for chore in self._chores]
+            if self._idle_ms:
+                dues.append(self._controller.last_proposed_ms + self._idle_ms)
         return max(1.0, min([1000.0, *(due - now_ms for due in dues)]))
 
     def _do_chores(self, now_ms: float) -> None:
