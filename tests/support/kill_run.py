@@ -1,4 +1,4 @@
-"""Kill the leader again and again under a producer, then compare what was promised with what is there.
+"""Kill the leader again and again under a producer, then compare promises with what is there.
 
 The producer is librdkafka's, idempotent and with acks=all. Each record carries its number; each
 partition's numbers must be there once and in order, and none may be missing that was acknowledged.
@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -178,8 +180,7 @@ def _compare(bootstrap: str, acked: dict[int, dict[int, int]], outcome: Outcome)
         ]
         outcome.duplicated += [(partition, n) for n in set(numbers) if numbers.count(n) > 1][:20]
         outcome.reordered += [
-            (partition, after) for before, after in zip(numbers, numbers[1:], strict=False)
-            if after < before
+            (partition, after) for before, after in pairwise(numbers) if after < before
         ]
 
 
@@ -189,7 +190,9 @@ def _read_all(bootstrap: str, partitions: list[int]) -> dict[int, dict[int, int]
          "auto.offset.reset": "earliest", "log_level": 0}
     )  # fmt: skip
     found: dict[int, dict[int, int]] = {p: {} for p in partitions}
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in found}
+    ends = {
+        p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in found
+    }
     consumer.assign([TopicPartition(TOPIC, p, 0) for p in partitions])
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:

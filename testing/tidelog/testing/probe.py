@@ -22,6 +22,8 @@ from tidelog.wire.protocol.responses import decode_response
 _METADATA_VERSION: Final = 9
 _NO_TOPICS: Final = b"\x01\x00\x00\x00\x00"
 """An empty array of topics, no auto-creation, no authorized operations, no tags (version 9)."""
+_METADATA_PARTITION: Final = b"\x02\x13__cluster_metadata\x02\x00\x00\x00\x00\x00\x00\x00"
+"""DescribeQuorum version 0 of partition 0 of the metadata log."""
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -51,6 +53,29 @@ def ask_cluster(address: SocketAddress, timeout_s: float) -> ClusterAnswer:
         for broker in metadata.brokers
     }
     return ClusterAnswer(metadata.cluster_id, int(metadata.controller_id), brokers)
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumAnswer:
+    leader_id: int
+    term: int
+    high_watermark: int
+
+
+def ask_quorum(address: SocketAddress, timeout_s: float) -> QuorumAnswer:
+    """Who leads the metadata quorum, as the node at ``address`` finds out by asking it."""
+    api = APIS[ApiKey.DESCRIBE_QUORUM]
+    frame = frame_request(api, 0, 1, "tidelog-probe", _METADATA_PARTITION)
+    try:
+        answer = _exchange(address, frame, timeout_s)
+        _, body = parse_response_header(api, 0, answer)
+        quorum: Any = decode_response(ApiKey.DESCRIBE_QUORUM, 0, body)
+    except (OSError, MalformedRequest) as error:
+        raise ProbeFailed(f"{address}: {error}") from error
+    if quorum.error_code != 0 or not quorum.topics:
+        raise ProbeFailed(f"{address}: the quorum did not answer ({quorum.error_code!r})")
+    state = quorum.topics[0].partitions[0]
+    return QuorumAnswer(int(state.leader_id), int(state.leader_epoch), int(state.high_watermark))
 
 
 def _exchange(address: SocketAddress, frame: bytes, timeout_s: float) -> bytes:
