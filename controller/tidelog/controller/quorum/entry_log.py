@@ -26,12 +26,17 @@ from tidelog.storage.checkpoints import (
     write_offset_checkpoint,
 )
 from tidelog.storage.log import Log, LogFailed
-from tidelog.storage.names import LOG_SUFFIX, RECOVERY_POINT_CHECKPOINT, segment_file
+from tidelog.storage.names import (
+    LOG_SUFFIX,
+    METADATA_TOPIC,
+    RECOVERY_POINT_CHECKPOINT,
+    segment_file,
+)
 from tidelog.storage.recovery import Opening, open_log
 from tidelog.storage.validation import Rejected
 from tidelog.wire.batch import check_batch
 
-METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", PartitionIndex(0))
+METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, PartitionIndex(0))
 _COPY_BYTES: Final = 1 << 20
 _UNLIMITED: Final = -1
 

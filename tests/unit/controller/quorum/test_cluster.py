@@ -8,7 +8,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from quorum_cluster import SMALL, HistoryMachine, Member, QuorumCluster, record
 
-from tidelog.controller.quorum import NotController, Quorum, RefusedToStart, RequestRefused
+from tidelog.controller.quorum import (
+    MetadataQuorum,
+    NotController,
+    Quorum,
+    RefusedToStart,
+    RequestRefused,
+)
 from tidelog.controller.raft.effects import RejectReason
 from tidelog.controller.raft.model import ReplicaKey, Voters
 from tidelog.kernel.ids import NodeId
@@ -28,7 +34,12 @@ def play(scenario: Scenario, seed: int = 1, node_ids: tuple[int, ...] = (1, 2, 3
     run_simulation(main, seed, time_limit_s=600)
 
 
-def quorum_of(member: Member) -> Quorum:
+def quorum_of(member: Member) -> MetadataQuorum:
+    assert member.quorum is not None
+    return member.quorum
+
+
+def member_quorum(member: Member) -> Quorum:
     assert member.quorum is not None
     return member.quorum
 
@@ -120,6 +131,19 @@ def test_a_member_becomes_active_only_when_it_has_applied_all_that_was_decided()
             term, next_offset = machine_of(successor).activations[-1]
             assert (term, next_offset > last) == (quorum_of(successor).term, True)
             await cluster.start(leader.node_id)
+
+    play(scenario)
+
+
+def test_a_member_that_starts_with_much_to_replay_is_not_active_before_it_has() -> None:
+    async def scenario(cluster: QuorumCluster) -> None:
+        for _ in range(30):
+            last = await cluster.propose(2)
+        for node in sorted(cluster.members):
+            await cluster.kill(node)
+        await cluster.start()
+        leader = await cluster.until_active()
+        assert machine_of(leader).activations[-1][1] > last
 
     play(scenario)
 
@@ -363,7 +387,7 @@ def test_a_leader_that_stops_in_good_order_hands_on_at_once() -> None:
     async def scenario(cluster: QuorumCluster) -> None:
         leader = await cluster.until_active()
         await cluster.propose()
-        await cluster.run_in(leader.node_id, quorum_of(leader).close())
+        await cluster.run_in(leader.node_id, member_quorum(leader).close())
         before_s = cluster.world.loop.time()
         await cluster.until(lambda: cluster.active not in (None, leader))
         assert cluster.world.loop.time() - before_s < 0.2

@@ -166,6 +166,19 @@ def test_a_peer_that_is_not_there_is_no_broken_stream_and_costs_nothing() -> Non
     run_simulation(main, 1)
 
 
+def test_what_was_meant_for_a_peer_that_is_not_there_is_not_kept_for_its_return() -> None:
+    async def main(world: World) -> None:
+        pair = Pair(world)
+        links = Links(pair.peers, pair.inbox, pair.spawn, 100, 64 << 20)
+        for number in range(20):
+            links.post(large(number, 1 << 20))
+        await asyncio.sleep(5)
+        assert links.is_idle
+        pair.end()
+
+    run_simulation(main, 1)
+
+
 def test_a_peer_that_refuses_is_no_broken_stream() -> None:
     async def main(world: World) -> None:
         pair = Pair(world)
