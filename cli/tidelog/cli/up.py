@@ -103,8 +103,8 @@ def run_up(options: UpOptions, server: Sequence[str] = SERVER) -> None:
         for line in warnings(options, cluster):
             screen.say(line)
         cluster.start(START_S)
-        screen.say("\n".join(greeting(options, cluster)))
         _tell_scripts(options, cluster)
+        screen.say("\n".join(greeting(options, cluster)))
         _watch(options, cluster, screen)
 
 
@@ -264,6 +264,7 @@ def _watch(options: UpOptions, cluster: LocalCluster, screen: Screen) -> None:
         for node_id in restarts.due(time.monotonic()):
             cluster.start_node(node_id)
             _write_ready_file(options.ready_file, json.dumps(cluster.description()))
+            screen.say(f"Node {node_id} was started again.")
         if not options.restart and not _is_anything_left(cluster):
             raise CommandFailed("all nodes have ended; their last words are above")
         time.sleep(_WATCH_S)
