@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 
 from tidelog.broker.ports import NodePorts
-from tidelog.controller.decisions.policy import ControllerPolicy
-from tidelog.controller.metadata.records import Endpoint, RegisterController
+from tidelog.controller.decisions.policy import SUPPORTED_FEATURES, ControllerPolicy
+from tidelog.controller.metadata.records import Endpoint, FeatureRange, RegisterController
 from tidelog.controller.quorum.quorum import Quorum, QuorumPorts
 from tidelog.controller.quorum.settings import QuorumSettings
 from tidelog.controller.raft.model import Identity, ReplicaKey
@@ -65,6 +65,7 @@ class ControllerRole:
                 identity.node_id,
                 identity.incarnation_id,
                 (Endpoint(endpoints.rpc.name, told.host, told.port),),
+                tuple(FeatureRange(name, *r) for name, r in sorted(SUPPORTED_FEATURES.items())),
             ),
         )
         controller.attach(quorum)
