@@ -110,7 +110,7 @@ class BrokerRole:
         )
         self._administration = Administration(self.context)
         self._server = ClientServer(
-            ports.listener, self._handlers(), ports.clock, _limits(settings)
+            ports.listener, self._handlers(), ports.clock, ServerLimits.of(settings)
         )
         self.client.feed.subscribe(self._follow)
 
@@ -142,6 +142,7 @@ class BrokerRole:
         self.client.become_ready()
         await self.client.wait_for_state(BrokerState.RUNNING)
         self.context.follow(self.replicas.update_settings)
+        self.context.follow(lambda settings: self._server.set_limits(ServerLimits.of(settings)))
         log.info("broker %s is in service", self._identity.node_id)
 
     async def shut_down(self) -> None:
@@ -271,15 +272,6 @@ def _reports(recovered: Iterable[RecoveredLog]) -> Iterable[RecoveryReport]:
                 one.report.end_offset,
                 verdict,
             )
-
-
-def _limits(settings: Settings) -> ServerLimits:
-    return ServerLimits(
-        settings.get_int("socket.request.max.bytes"),
-        settings.get_int("max.connections"),
-        settings.get_int("max.connections.per.ip"),
-        settings.get_int("connections.max.idle.ms"),
-    )
 
 
 def _log_progress(progress: OpenProgress) -> None:
