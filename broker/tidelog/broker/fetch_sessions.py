@@ -93,7 +93,7 @@ class FetchSessions:
         asked = _partitions_of(request)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            if request.session_epoch == FINAL_EPOCH or not asked:
+            if request.session_epoch == FINAL_EPOCH:
                 return FetchPlan(tuple(asked.items()), None, is_incremental=False)
             session = self._open(now_ms, asked, uses_topic_ids)
             return FetchPlan(tuple(asked.items()), session, is_incremental=False)

@@ -99,8 +99,11 @@ class PartitionReads:
         if isinstance(found, ErrorCode):
             return self._empty_read(found)
         aborted = tuple(log.aborted_transactions(offset, found)) if is_committed else ()
+        # The beginning of a batch alone is of no use, and takes room from others.
+        is_useless = not whole_first and found.length < found.first_batch_size
+        records = None if is_useless else found.records
         return o.ConsumerRead(
-            ErrorCode.NONE, high_watermark, stable, log.log_start, found.records, aborted
+            ErrorCode.NONE, high_watermark, stable, log.log_start, records, aborted
         )
 
     def _empty_read(
@@ -178,7 +181,7 @@ class PartitionReads:
                     log.log_start,
                     leader_epoch=NO_LEADER_EPOCH if epoch is None else epoch,
                 )
-            case o.LATEST_TIERED:
+            case o.LATEST_TIERED | o.EARLIEST_PENDING_UPLOAD:
                 return o.ListedOffset(ErrorCode.NONE)
             case o.MAX_TIMESTAMP:
                 found = log.find_max_timestamp()

@@ -30,10 +30,14 @@ class DeleteRecords:
     async def begin(self, call: Call) -> ResponseFrame:
         request: Any = call.request
         timeout_ms = milliseconds(request.timeout)
-        asked = [
-            (topic.name, one.partition_index, self._delete(topic.name, one, timeout_ms))
+        offsets = {
+            (topic.name, one.partition_index): one
             for topic in request.topics
             for one in topic.partitions
+        }
+        asked = [
+            (name, index, self._delete(name, one, timeout_ms))
+            for (name, index), one in offsets.items()
         ]
         await asyncio.gather(*(row for _, _, row in asked if isinstance(row, asyncio.Future)))
         structs = response_structs(self.api_key, call.version)

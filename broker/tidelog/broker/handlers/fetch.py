@@ -21,6 +21,7 @@ from tidelog.broker.fetch_sessions import (
 )
 from tidelog.broker.partitions import LeaderHints, PartitionFinder, Replicas
 from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import ZERO_UUID
 from tidelog.kernel.ports import Clock
 from tidelog.replication.outcomes import ClientMetadata, ConsumerRead, IsolationLevel
 from tidelog.replication.partition import Partition
@@ -112,7 +113,7 @@ class Fetch:
         rows: list[_Row] = []
         is_empty = True
         for key, wanted in plan.wanted:
-            found = self._find(request, key)
+            found = self._find(call, request, key)
             if isinstance(found, ErrorCode):
                 rows.append(_Row(key, wanted, None, ConsumerRead(found)))
                 continue
@@ -132,11 +133,15 @@ class Fetch:
             rows.append(_Row(key, wanted, found, read))
         return rows
 
-    def _find(self, request: FetchRequest, key: PartitionKey) -> Partition | ErrorCode:
+    def _find(self, call: Call, request: FetchRequest, key: PartitionKey) -> Partition | ErrorCode:
+        topic, index = key
+        if request.isolation_level not in tuple(IsolationLevel):
+            return ErrorCode.INVALID_REQUEST
         if request.replica_id >= 0:
             # Replicas of this cluster fetch over gRPC; whoever claims to be one here is not.
-            return ErrorCode.UNKNOWN_LEADER_EPOCH
-        topic, index = key
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if call.version >= _FIRST_WITH_IDS and topic.topic_id == ZERO_UUID:
+            return ErrorCode.UNKNOWN_TOPIC_ID
         return self._finder.find(topic.name, topic.topic_id, index)
 
     # --- answering ---------------------------------------------------------------------
@@ -166,7 +171,10 @@ class Fetch:
             if read.code in _WRONG_NODE and call.version >= _FIRST_WITH_LEADERS:
                 leader = hints.of(topic.name, topic.topic_id, index)
             return FetchPartitionResponse(
-                index, read.code, current_leader=UNKNOWN_LEADER if leader is None else leader
+                index,
+                read.code,
+                aborted_transactions=() if row.partition is None else None,
+                current_leader=UNKNOWN_LEADER if leader is None else leader,
             )
         aborted = [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in read.aborted]
         return FetchPartitionResponse(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 from tidelog.broker.calls import Call
@@ -12,6 +13,7 @@ from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import ZERO_UUID, PartitionIndex, TopicId
 from tidelog.replication.outcomes import (
     EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
     LATEST_TIERED,
     MAX_TIMESTAMP,
     IsolationLevel,
@@ -23,8 +25,14 @@ from tidelog.wire.protocol.kio_values import duration_i32, field_of
 from tidelog.wire.protocol.responses import encode_response, response_structs
 
 _NO_TOPIC_ID: Final = TopicId(ZERO_UUID)
-_FIRST_VERSION_OF: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-_LEAST_TIMESTAMP: Final = -6
+_FIRST_VERSION_OF: Final = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_LEAST_TIMESTAMP: Final = EARLIEST_PENDING_UPLOAD
+_ANY_EPOCH: Final = -1
 _FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
 
 
@@ -49,7 +57,7 @@ class ListOffsets:
                 name=topic.name,
                 partitions=tuple(
                     self._row(call, topic.name, one, named[topic.name, one.partition_index] > 1)
-                    for one in topic.partitions
+                    for one in _once_each(topic.partitions)
                 ),
             )
             for topic in request.topics
@@ -83,12 +91,18 @@ class ListOffsets:
         is_unknown = timestamp < _LEAST_TIMESTAMP
         if is_unknown or call.version < _FIRST_VERSION_OF.get(timestamp, 0):
             return ListedOffset(ErrorCode.UNSUPPORTED_VERSION)
+        isolation = field_of(call.request, "isolation_level", 0)
+        if isolation not in tuple(IsolationLevel):
+            return ListedOffset(ErrorCode.INVALID_REQUEST)
         found = self._finder.find(topic, _NO_TOPIC_ID, PartitionIndex(one.partition_index))
         if isinstance(found, ErrorCode):
             return ListedOffset(found)
-        committed = field_of(call.request, "isolation_level", 0) == IsolationLevel.READ_COMMITTED
-        return found.list_offset(
-            timestamp,
-            IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
-            current_leader_epoch=field_of(one, "current_leader_epoch", -1),
-        )
+        epoch = field_of(one, "current_leader_epoch", _ANY_EPOCH)
+        if epoch < _ANY_EPOCH:
+            return ListedOffset(ErrorCode.FENCED_LEADER_EPOCH)
+        return found.list_offset(timestamp, IsolationLevel(isolation), current_leader_epoch=epoch)
+
+
+def _once_each(partitions: Iterable[Any]) -> Iterable[Any]:
+    """A partition that was named twice is answered once, with an error."""
+    return {one.partition_index: one for one in partitions}.values()

@@ -16,6 +16,7 @@ from tidelog.broker.context import BrokerContext
 from tidelog.broker.handlers.internal_topics import is_internal
 from tidelog.broker.partitions import LeaderHints, PartitionFinder, Replicas
 from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import ZERO_UUID
 from tidelog.replication.outcomes import Produced
 from tidelog.wire.batch import HEADER_SIZE, Codec, read_header
 from tidelog.wire.protocol.apis import ApiKey
@@ -38,6 +39,7 @@ _NO_ACKS: Final = 0
 _ACKS: Final = (-1, 0, 1)
 _FIRST_WITH_ZSTD: Final = 7
 _FIRST_WITH_LEADERS: Final = 10
+_FIRST_WITH_IDS: Final = 13
 _ADMIN_CLIENT: Final = "__admin_client"
 """Kafka's own tools may write to internal topics under this client id."""
 
@@ -72,6 +74,8 @@ class Produce:
         refused = self._refuse(call, request, topic, one)
         if refused is not None:
             return refused
+        if call.version >= _FIRST_WITH_IDS and topic.topic_id == ZERO_UUID:
+            return Produced(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._finder.find(topic.name, topic.topic_id, one.partition)
         if isinstance(partition, ErrorCode):
             return Produced(partition)
@@ -122,6 +126,7 @@ class Produce:
                 [self._row(call, topic, one, _outcome(row), hints) for one, row in rows],
             )
             for topic, rows in pending
+            if rows
         ]
         response = ProduceResponse(topics, node_endpoints=hints.endpoints())
         return encode_produce(call.version, call.correlation_id, response)
