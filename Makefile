@@ -22,9 +22,8 @@ help:  ## list the targets
 	@for name in $(BENCHES); do printf '  make %-16s measure, print a table, write bench/results/%s.json\n' bench-$$name $$name; done
 
 .PHONY: run
-run: .venv/.base  ## set up the base and show what there is to run
-	@$(V)/tidelog --help
-	@echo "There are no nodes to start: what runs is 'tidelog log dump|verify|reindex' on the files of a log."
+run: .venv/.base  ## set up, then start a local cluster of three nodes (ARGS="--nodes 1 …")
+	@$(V)/tidelog up $(ARGS)
 
 .PHONY: setup
 setup: .venv/.base .venv/.dev  ## set up all that `run` and `test` need
@@ -50,6 +49,13 @@ setup-system:  ## install the Debian packages some tests want (root)
 .PHONY: test
 test: .venv/.dev  ## run the tests that need neither Docker nor Spark
 	$(V)/python -m pytest -q -n 2 -m "not docker and not spark and not slow"
+
+# Each script removes guards from a copy of the code, one at a time, and fails if no test notices.
+MUTANTS := $(wildcard tests/support/*_mutants.py)
+
+.PHONY: mutants
+mutants: .venv/.dev  ## remove guards on purpose and see the tests notice (minutes)
+	@for script in $(MUTANTS); do echo "$$script"; $(V)/python $$script || exit 1; done
 
 .PHONY: lint
 lint: .venv/.dev  ## check style and formatting

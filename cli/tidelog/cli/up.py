@@ -228,8 +228,10 @@ def _own_command() -> str:
     """How the reader would type it: `make run` does not put it on the path."""
     if shutil.which("tidelog") is not None:
         return "tidelog"
-    here = Path(sys.argv[0])
-    return os.path.relpath(here) if here.name == "tidelog" else "tidelog"
+    here = os.path.relpath(sys.argv[0])
+    if os.path.basename(here) != "tidelog":
+        return "tidelog"
+    return sys.argv[0] if here.startswith("..") else here
 
 
 def _tell_scripts(options: UpOptions, cluster: LocalCluster) -> None:
