@@ -95,6 +95,16 @@ def test_a_resource_or_a_name_given_twice_is_refused(key: ApiKey) -> None:
     at_desk(scenario)
 
 
+def test_that_it_is_given_twice_is_said_of_another_broker_too() -> None:
+    async def scenario(desk: Desk) -> None:
+        answers = await alter(desk, *[resource(BROKER, "2", CLEANERS)] * 2)
+        assert {message for _, message, *_ in answers} == {
+            "Each resource must appear at most once."
+        }
+
+    at_desk(scenario, 1, 2)
+
+
 def test_a_refusal_of_the_controller_is_for_those_that_were_sent_there() -> None:
     async def scenario(desk: Desk) -> None:
         desk.cluster.refusal = ControllerRefused(ErrorCode.NOT_CONTROLLER, "nobody")

@@ -93,7 +93,9 @@ def test_a_full_page_points_to_the_next_topic() -> None:
     async def scenario(desk: Desk) -> None:
         for name in ("a", "b"):
             await desk.cluster.create(name, (1,), (1,))
-        assert next_cursor(await page(desk, [], limit=2)) == ("b", 0)
+        response = await page(desk, [], limit=2)
+        assert rows(response) == [("a", 0, [0, 1])]
+        assert next_cursor(response) == ("b", 0)
 
     at_desk(scenario)
 

@@ -26,12 +26,14 @@ ANY = SocketAddress("", 0)
 
 
 class Echo:
-    """Tells the client by which listener it came."""
+    """Tells the client by which listener it came, if it wants an answer."""
 
     api_key = ApiKey.METADATA
     is_pipelined = False
 
-    def begin(self, call: Call) -> ResponseFrame:
+    def begin(self, call: Call) -> ResponseFrame | None:
+        if call.client_id == "no answer":
+            return None
         return frame_response(API, 1, call.correlation_id, call.client.listener_name.encode())
 
 
@@ -123,6 +125,7 @@ def run(
         await scenario(scene)
         await scene.server.close()
         assert scene.server.connections == 0
+        assert not scene.server._per_host, "addresses are remembered for ever"
 
     run_simulation(main, seed=1, time_limit_s=time_limit_s)
 
@@ -248,6 +251,17 @@ def test_a_client_that_asks_now_and_then_stays() -> None:
         for _ in range(20):
             await asyncio.sleep(0.7 * IDLE_MS / 1000)
             assert await asked(client) == b"PLAINTEXT"
+
+    run(scenario)
+
+
+def test_a_client_that_asks_without_wanting_answers_stays() -> None:
+    async def scenario(scene: Scene) -> None:
+        client = await scene.connect()
+        for _ in range(20):
+            client.send(frame_request(API, 1, 1, "no answer", b"\0\0\0\0"))
+            await asyncio.sleep(0.7 * IDLE_MS / 1000)
+        assert await left_open(client)
 
     run(scenario)
 

@@ -75,8 +75,7 @@ class Metadata:
         return self._framed(call, view, topics)
 
     def _create_missing(self, call: Call, listed: list[TopicImage | MetadataTopic]) -> None:
-        request: Any = call.request
-        if not field_of(request, "allow_auto_topic_creation", True) or _wants_all(call):
+        if not field_of(call.request, "allow_auto_topic_creation", True):
             return
         if not self._context.settings.get_bool("auto.create.topics.enable"):
             return
