@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from tidelog.controller.decisions.outcome import ApiError
+from tidelog.kernel.ports import Steps
 from tidelog.wire.protocol.apis import APIS, ApiKey
 from tidelog.wire.protocol.kio_codec import kio_bytes, kio_decoder
 from tidelog.wire.protocol.kio_values import duration_i32, kio_error
@@ -31,6 +32,18 @@ VERSIONS: Final[dict[int, range]] = {
     )
 } | {UNREGISTER_BROKER: range(0, 1)}
 """The versions taken, by API key."""
+
+
+def load_codec() -> Steps[None]:
+    """Import kio ahead of its first use: that takes longer than the event loop should wait."""
+    import_module("kio.serial")
+    yield
+    import_module("kio.index")
+    yield
+    for key, versions in VERSIONS.items():
+        if key in APIS:
+            response_structs(key, versions[-1])
+            yield
 
 
 def decode_body(api_key: int, version: int, body: bytes) -> Any:

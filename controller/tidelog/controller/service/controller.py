@@ -67,6 +67,10 @@ Halt: TypeAlias = Callable[[str, BaseException], None]
 """Stops the node; says why."""
 
 
+class DecisionTooLarge(Exception):
+    """The records of one decision do not fit into one batch of the metadata log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """What is decided and why, for the log."""
@@ -177,7 +181,10 @@ class Controller:
     # Deciding.
 
     def decide(self, cause: Cause, decide: Decide[R]) -> Change[R]:
-        """Decide and propose at once; ``NotController`` or ``QuorumOverloaded`` if that fails."""
+        """Decide and propose at once.
+
+        ``NotController``, ``QuorumOverloaded`` or ``DecisionTooLarge`` if that is not possible.
+        """
         image = self._decided
         if image is None:
             raise NotController(self.quorum.leader_id, f"node {self.node_id} is not active")
@@ -205,7 +212,10 @@ class Controller:
         # Replayed first: records that do not fit must never get into the log.
         expected = self._next_offset()
         image = replay(self._decided, expected, records)
-        proposal = self.quorum.propose(records)
+        try:
+            proposal = self.quorum.propose(records)
+        except ValueError as error:
+            raise DecisionTooLarge(str(error)) from error
         if proposal.base_offset != expected:
             image = replay(self._decided, proposal.base_offset, records)
         self._decided = image

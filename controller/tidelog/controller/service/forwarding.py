@@ -19,11 +19,13 @@ from tidelog.controller.service.admin_codec import (
     VERSIONS,
     Reply,
     decode_body,
+    load_codec,
     unregister_broker_body,
 )
 from tidelog.controller.service.controller import Cause, Controller
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import NodeId
+from tidelog.kernel.ports import Offload
 from tidelog.v1 import controller_pb2 as pb
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.errors import MalformedRequest
@@ -48,8 +50,11 @@ HANDLERS: Final[Mapping[int, Handler]] = {
 
 
 class Forwarding:
-    def __init__(self, controller: Controller) -> None:
+    """With an ``Offload`` the first request does not hold up the event loop while kio loads."""
+
+    def __init__(self, controller: Controller, offload: Offload | None = None) -> None:
         self._controller = controller
+        self._unused_offload = offload
 
     async def handle(self, message: pb.ForwardRequest) -> bytes | ApiError:
         """The response's body, or why there is none."""
@@ -61,6 +66,9 @@ class Forwarding:
             words = f"{len(message.request)} bytes are too many: at most {MAX_REQUEST_BYTES}"
             return ApiError(ErrorCode.POLICY_VIOLATION, words)
         controller = self._controller
+        if self._unused_offload is not None:
+            await self._unused_offload.run(load_codec())
+            self._unused_offload = None
         if not controller.is_active:
             raise NotController(controller.quorum.leader_id, "this node is not active")
         try:

@@ -14,11 +14,12 @@ from tidelog.controller.service.handlers import Handlers
 from tidelog.controller.service.heartbeats import Heartbeats
 from tidelog.controller.service.watching import Watching
 from tidelog.kernel.peers import PeerServer
+from tidelog.kernel.ports import Offload
 
 
 class ControllerService:
-    def __init__(self, controller: Controller) -> None:
-        self._handlers = Handlers(controller, Forwarding(controller))
+    def __init__(self, controller: Controller, offload: Offload | None = None) -> None:
+        self._handlers = Handlers(controller, Forwarding(controller, offload))
         self._heartbeats = Heartbeats(controller)
         self._watching = Watching(controller)
         self._duties = Duties(controller)

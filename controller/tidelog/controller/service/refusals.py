@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from tidelog.controller.decisions.outcome import ApiError
 from tidelog.controller.quorum.interface import MetadataQuorum, NotController, QuorumOverloaded
 from tidelog.controller.service.contract import Malformed, words
+from tidelog.controller.service.controller import DecisionTooLarge
 from tidelog.kernel.errors import ErrorCode
 from tidelog.v1 import common_pb2 as common
 
@@ -25,16 +26,20 @@ class Answer(Protocol):
 
 A = TypeVar("A", bound=Message)
 
-REFUSALS = (NotController, QuorumOverloaded, Malformed)
+REFUSALS = (NotController, QuorumOverloaded, DecisionTooLarge, Malformed)
 
 
-def error_of(refusal: NotController | QuorumOverloaded | Malformed) -> ApiError:
+def error_of(
+    refusal: NotController | QuorumOverloaded | DecisionTooLarge | Malformed,
+) -> ApiError:
     match refusal:
         case NotController():
             return ApiError(ErrorCode.NOT_CONTROLLER, str(refusal))
         case QuorumOverloaded():
             # Kafka has no code for it; this one makes every client try again.
             return ApiError(ErrorCode.REQUEST_TIMED_OUT, str(refusal))
+        case DecisionTooLarge():
+            return ApiError(ErrorCode.POLICY_VIOLATION, str(refusal))
         case _:
             return ApiError(ErrorCode.INVALID_REQUEST, str(refusal))
 

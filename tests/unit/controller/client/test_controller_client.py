@@ -34,6 +34,7 @@ from tidelog.controller.metadata.records import (
 from tidelog.controller.service.controller import Cause
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import BrokerEpoch, PartitionIndex
+from tidelog.v1 import controller_pb2 as pb
 from tidelog.wire.protocol.apis import APIS
 from tidelog.wire.protocol.kio_codec import kio_bytes
 from tidelog.wire.protocol.kio_values import duration_i32
@@ -88,6 +89,23 @@ def test_a_broker_heartbeats_before_it_registers() -> None:
         assert broker.client.active_controller == 1
         with pytest.raises(NotRegistered):
             await broker.client.allocate_producer_ids()
+
+    simulate(scenario)
+
+
+def test_only_the_active_controller_unfences() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.start()
+        broker = cluster.new_broker(11)
+        broker.run()
+        await broker.process.start(broker.client.register(broker.request()))
+        await broker.client.wait_for_state(BrokerState.RECOVERY)
+        cluster.log.hold()
+        broker.client.become_ready()
+        await asyncio.sleep(5)
+        assert broker.client.state is BrokerState.RECOVERY
+        cluster.log.release()
+        await cluster.until(lambda: broker.client.state is BrokerState.RUNNING, within_ms=1000)
 
     simulate(scenario)
 
@@ -191,6 +209,21 @@ def test_a_broker_taken_off_the_list_registers_again() -> None:
         await cluster.until(lambda: client.state is BrokerState.RUNNING, within_ms=2000)
         assert first is not None and client.lifecycle.epoch is not None
         assert client.lifecycle.epoch > first
+
+    simulate(scenario)
+
+
+def test_an_answer_about_an_earlier_registration_means_nothing() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.start(11)
+        client = cluster.brokers[11].client
+        late = pb.HeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        late.active_controller.node_id, late.active_controller.term = 1, 1
+        states: list[BrokerState] = []
+        for late.sequence in (1, 1_000_000):
+            client._heard(node(1), late)
+            states.append(client.state)
+        assert states == [BrokerState.RUNNING, BrokerState.STARTING]
 
     simulate(scenario)
 

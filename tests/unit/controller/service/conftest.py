@@ -118,11 +118,14 @@ class Desk:
         answer = await self.register(self.request(broker))
         assert answer.error_code == ErrorCode.NONE, answer
         stream = ScriptedStream()
-        asyncio.get_running_loop().create_task(self._serve_heartbeats(broker, stream))
+        self.spawn_heartbeats(broker, stream)
         stream.put(self.heartbeat(answer.broker_epoch))
         await asyncio.sleep(0.1)
         assert not self.controller.committed.brokers[node(broker)].fenced
         return answer.broker_epoch, stream
+
+    def spawn_heartbeats(self, broker: int, stream: ScriptedStream) -> None:
+        asyncio.get_running_loop().create_task(self._serve_heartbeats(broker, stream))
 
     async def _serve_heartbeats(self, broker: int, stream: ScriptedStream) -> None:
         with contextlib.suppress(StreamReset):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from controller_cluster import context_of, node
 
 from tidelog.controller.decisions.create_topics import NewTopic, decide_create_topics
 from tidelog.controller.decisions.outcome import Decision
+from tidelog.controller.liveness import BrokerLost, LivenessEvent, Tick
 from tidelog.controller.metadata.partitions import PartitionState
 from tidelog.controller.metadata.records import (
     BrokerRegistrationChange,
@@ -152,6 +154,51 @@ def test_a_broker_lost_while_the_quorum_is_overloaded_is_fenced_later(
     at_the_desk(scenario)
 
 
+def test_a_late_tick_moves_the_deadlines(at_the_desk: AtTheDesk) -> None:
+    async def scenario(desk: Desk) -> None:
+        duties = start(desk)
+        epoch, stream = await desk.add_broker(11)
+        await asyncio.sleep(1)
+        desk.world.clock.advance(2500)  # this process stood still
+        await asyncio.sleep(0.5)
+        stream.put(desk.heartbeat(epoch))
+        await asyncio.sleep(0.5)
+        assert not desk.controller.image.brokers[node(11)].fenced
+        await asyncio.sleep(2.7)
+        assert desk.controller.image.brokers[node(11)].fenced  # of its own silence
+        duties.cancel()
+
+    at_the_desk(scenario)
+
+
+def test_what_is_on_its_way_in_is_heard_before_anybody_is_judged(at_the_desk: AtTheDesk) -> None:
+    async def scenario(desk: Desk) -> None:
+        duties = start(desk)
+        epoch, stream = await desk.add_broker(11)
+        liveness, loop = desk.controller.liveness, asyncio.get_running_loop()
+        judge = liveness.step
+
+        def arrive(hops: int) -> None:
+            if hops:
+                loop.call_soon(arrive, hops - 1)
+            else:
+                stream.put(desk.heartbeat(epoch))
+
+        def step(now_ms: float, event: LivenessEvent) -> list[BrokerLost]:
+            is_about_to_judge = isinstance(event, Tick) and not event.drained
+            if is_about_to_judge and now_ms >= (liveness.next_deadline_ms() or math.inf):
+                arrive(2)  # it was there in time, but not handed in yet
+            return judge(now_ms, event)
+
+        liveness.step = step  # type: ignore[method-assign]
+        await asyncio.sleep(20)
+        fenced = BrokerRegistrationChange(node(11), BrokerEpoch(epoch), fenced=True)
+        assert fenced not in records_since(desk, 0)
+        duties.cancel()
+
+    at_the_desk(scenario)
+
+
 def test_a_slow_commit_does_not_delay_the_judging_of_others(at_the_desk: AtTheDesk) -> None:
     async def scenario(desk: Desk) -> None:
         duties = start(desk)
@@ -267,6 +314,8 @@ def test_a_broker_that_was_back_in_between_starts_its_absence_anew(
         alive = asyncio.ensure_future(keep_alive(desk, epoch, stream))
         await asyncio.sleep(400)  # 12 is silent and fenced
         beating.put(desk.heartbeat(other))
+        await asyncio.sleep(0.02)
+        beating.put(desk.heartbeat(other, want_fence=True))
         await asyncio.sleep(400)
         assert state(desk, "t").restarts_empty == ()
         await asyncio.sleep(300)

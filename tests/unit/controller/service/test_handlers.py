@@ -39,9 +39,15 @@ from tidelog.v1 import common_pb2 as common
 from tidelog.v1 import controller_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.unit.controller.service.conftest import Desk
+    from tests.unit.controller.service.conftest import Desk, ScriptedStream
 
 AtTheDesk = Callable[..., Any]
+
+
+def new_stream() -> ScriptedStream:
+    from tests.unit.controller.service.conftest import ScriptedStream
+
+    return ScriptedStream()
 
 
 async def create(desk: Desk, name: str, *replicas: int) -> PartitionRef:
@@ -260,6 +266,50 @@ def test_absurd_reports_are_refused(at_the_desk: AtTheDesk) -> None:
         many = pb.AlterPartitionRequest(broker_id=11, partitions=[proposal(ref, 0, 0)] * 10_001)
         answer = await desk.handlers.alter_partition(context_of(11), many)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+    at_the_desk(scenario)
+
+
+def test_brokers_report_where_replicas_lie_and_which_they_emptied(at_the_desk: AtTheDesk) -> None:
+    async def scenario(desk: Desk) -> None:
+        dirs = (directory(1), directory(2))
+        epoch = (await desk.register(desk.request(11, log_dirs=dirs))).broker_epoch
+        stream = new_stream()
+        desk.spawn_heartbeats(11, stream)
+        stream.put(desk.heartbeat(epoch))
+        await asyncio.sleep(0.1)
+        ref = await create(desk, "t", 11)
+        key = common.PartitionKey(topic_id=ref.topic_id.raw, partition=0)
+        request = pb.ReportReplicasRequest(
+            broker_id=11,
+            broker_epoch=epoch,
+            directories=[pb.ReplicaDirectory(partition=key, directory_id=directory(2).raw)],
+            emptied=[key],
+        )
+        answer = await desk.handlers.report_replicas(context_of(11), request)
+        assert answer.error_code == 0
+        assert [*answer.directory_error_codes, *answer.emptied_error_codes] == [0, 0]
+        state = desk.controller.committed.topics.partition(ref)
+        assert state is not None and state.directories == (directory(2),)
+        request.broker_epoch = epoch - 1
+        stale = await desk.handlers.report_replicas(context_of(11), request)
+        assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    at_the_desk(scenario)
+
+
+def test_a_decision_that_fits_into_no_batch_is_refused(
+    at_the_desk: AtTheDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise ValueError("a batch of 5 records is too large for the metadata log")
+
+    async def scenario(desk: Desk) -> None:
+        monkeypatch.setattr(desk.member, "propose", refuse)
+        before = desk.controller.image
+        answer = await desk.register(desk.request(11))
+        assert answer.error_code == ErrorCode.POLICY_VIOLATION
+        assert desk.controller.image is before
 
     at_the_desk(scenario)
 

@@ -156,6 +156,29 @@ def test_a_failed_directory_is_noted_once(at_the_desk: AtTheDesk) -> None:
     at_the_desk(scenario)
 
 
+def test_the_stream_of_an_earlier_incarnation_does_not_speak_for_its_successor(
+    at_the_desk: AtTheDesk,
+) -> None:
+    """It may reconnect and go again; its successor lives on."""
+
+    async def scenario(desk: Desk) -> None:
+        old = (await desk.register(desk.request(11))).broker_epoch
+        new = (await desk.register(desk.request(11, incarnation=2))).broker_epoch
+        assert new > old
+        streams = [new_stream(), new_stream()]
+        for stream, epoch in zip(streams, (new, old), strict=True):
+            desk.spawn_heartbeats(11, stream)
+            stream.put(desk.heartbeat(epoch))
+            await asyncio.sleep(0.1)
+        assert streams[1].sent[-1].error_code == ErrorCode.STALE_BROKER_EPOCH
+        streams[1].reset()
+        await asyncio.sleep(1)
+        now_ms = desk.controller.clock.monotonic_ms()
+        assert desk.controller.liveness.step(now_ms, Tick(now_ms, drained=True)) == []
+
+    at_the_desk(scenario)
+
+
 def test_nonsense_ends_the_stream(at_the_desk: AtTheDesk) -> None:
     async def scenario(desk: Desk) -> None:
         for heartbeat in (

@@ -83,11 +83,11 @@ def test_active_controller_and_broker_killed_together() -> None:
         await cluster.kill_controller(1)
         await asyncio.sleep(0.5)  # the election
         cluster.log.elect(node(2))
-        await cluster.until(lambda: cluster.is_fenced(11), within_ms=100)
+        await cluster.until(lambda: cluster.is_fenced(11), within_ms=20)
         assert not cluster.is_fenced(12)
         return cluster.now_ms() - killed_ms
 
-    assert simulate(scenario) < 650
+    assert simulate(scenario) < 550
 
 
 def test_a_broker_that_the_new_active_controller_never_met_gets_a_session() -> None:
