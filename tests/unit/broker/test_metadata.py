@@ -238,6 +238,45 @@ def test_a_large_answer_is_made_in_pieces_and_lets_others_in_between() -> None:
     at_desk(scenario)
 
 
+def test_what_was_told_before_is_told_again_only_while_it_is_true() -> None:
+    async def scenario(desk: Desk) -> None:
+        topic_id = await desk.cluster.create("t", (1, 2))
+
+        async def told() -> tuple[int, int, tuple[int, ...]]:
+            [partition] = (await ask(desk, NEWEST, "t")).topics[0].partitions
+            return partition.error_code.value, partition.leader_id, partition.offline_replicas
+
+        assert [await told(), await told()] == [(0, 1, ()), (0, 1, ())]
+        await desk.cluster.fence(2)
+        assert await told() == (0, 1, (2,))
+        await desk.cluster.take(PartitionChange(topic_id, PartitionIndex(0), leader=NodeId(2)))
+        assert await told() == (0, 2, (2,))
+        epoch = desk.cluster.image.brokers[NodeId(2)].epoch
+        await desk.cluster.take(UnregisterBroker(NodeId(2), epoch))
+        assert await told() == (5, -1, (2,))
+
+    at_desk(scenario, 1, 2)
+
+
+@pytest.mark.parametrize("order", [(0, 5, 6, NEWEST), (NEWEST, 6, 5, 0)])
+def test_versions_do_not_see_what_was_made_for_others(order: tuple[int, ...]) -> None:
+    expected = {0: (5, (1,)), 5: (5, (2, 1)), 6: (72, (2, 1)), NEWEST: (72, (2, 1))}
+
+    async def scenario(desk: Desk) -> None:
+        await desk.cluster.start(2, listeners=("INSIDE",))
+        await desk.cluster.create("t", (2, 1))
+        for version in order:
+            [partition] = (await ask(desk, version, "t")).topics[0].partitions
+            found = (partition.error_code.value, partition.replica_nodes)
+            assert found == expected[version]
+        [partition] = (
+            (await ask(desk, 6, "t", connection=desk.connect("INSIDE"))).topics[0].partitions
+        )
+        assert (partition.error_code.value, partition.leader_id) == (0, 2)
+
+    at_desk(scenario)
+
+
 # Topics made because they were asked for.
 
 

@@ -4,13 +4,15 @@ Topics are asked for by name, from version 12 on also by id; no list at all mean
 version 0 an empty one does). A topic that is not there may be created because it was asked for.
 
 A response about very many partitions is built in pieces, so that other clients are served between.
+What is told of a topic's partitions is kept until the topic or the brokers change: thousands of
+clients ask for the same, again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
-from typing import Any, Final
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from tidelog.broker.advertised import ListenerView
 from tidelog.broker.calls import Call
@@ -36,6 +38,8 @@ from tidelog.wire.protocol.hot_responses.metadata import (
 from tidelog.wire.protocol.kio_values import field_of, from_kio_uuid
 
 _PARTITIONS_AT_A_TIME: Final = 2000
+_MAX_ROWS: Final = 10_000
+"""Topics whose rows are kept."""
 _FIRST_WITH_IDS: Final = 12
 _FIRST_WITH_LISTENER_ERRORS: Final = 6
 NO_TOPIC: Final = TopicId(ZERO_UUID)
@@ -48,6 +52,7 @@ class Metadata:
     def __init__(self, context: BrokerContext, auto_creation: TopicAutoCreation) -> None:
         self._context = context
         self._auto_creation = auto_creation
+        self._rows = _PartitionRows()
 
     def begin(self, call: Call) -> ResponseFrame | Awaitable[ResponseFrame]:
         problem = _problem(call)
@@ -59,7 +64,8 @@ class Metadata:
         view = self._context.view(call.client.listener_name)
         if sum(len(topic.partitions) for topic in listed) > _PARTITIONS_AT_A_TIME:
             return self._answer_in_pieces(call, view, listed)
-        return self._framed(call, view, [_described(call, view, topic) for topic in listed])
+        topics = [self._described(call, view, topic) for topic in listed]
+        return self._framed(call, view, topics)
 
     async def _answer_in_pieces(
         self, call: Call, view: ListenerView, listed: list[TopicImage | MetadataTopic]
@@ -67,7 +73,7 @@ class Metadata:
         topics: list[MetadataTopic] = []
         since_pause = 0
         for topic in listed:
-            topics.append(_described(call, view, topic))
+            topics.append(self._described(call, view, topic))
             since_pause += len(topic.partitions)
             if since_pause >= _PARTITIONS_AT_A_TIME:
                 since_pause = 0
@@ -89,6 +95,22 @@ class Metadata:
         if missing:
             self._auto_creation.request(missing, call.client, call.client_id)
 
+    def _described(
+        self, call: Call, view: ListenerView, topic: TopicImage | MetadataTopic
+    ) -> MetadataTopic:
+        asked = field_of(call.request, "include_topic_authorized_operations", False)
+        operations = TOPIC_OPERATIONS if asked else NOT_ASKED
+        if isinstance(topic, MetadataTopic):
+            return topic if topic.name is None else topic._replace(authorized_operations=operations)
+        return MetadataTopic(
+            ErrorCode.NONE,
+            topic.name,
+            topic.topic_id,
+            self._rows.of(topic, view, call),
+            is_internal(topic.name),
+            operations,
+        )
+
     def _framed(self, call: Call, view: ListenerView, topics: list[MetadataTopic]) -> ResponseFrame:
         asked = field_of(call.request, "include_cluster_authorized_operations", False)
         response = MetadataResponse(
@@ -99,6 +121,31 @@ class Metadata:
             cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
         )
         return encode_metadata(call.version, call.correlation_id, response)
+
+
+class _PartitionRows:
+    """Rows that were made before, with the topic and the brokers they were made of."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[TopicId, str, int], _Rows] = {}
+
+    def of(self, topic: TopicImage, view: ListenerView, call: Call) -> Sequence[MetadataPartition]:
+        kind = min(call.version, 1) + (call.version >= _FIRST_WITH_LISTENER_ERRORS)
+        key = (topic.topic_id, call.client.listener_name, kind)
+        known = self._known.get(key)
+        if known is not None and known.topic is topic and known.view is view:
+            return known.partitions
+        if len(self._known) >= _MAX_ROWS:
+            self._known.clear()  # deleted topics would stay for ever
+        made = tuple(_partitions(topic, view, call.version))
+        self._known[key] = _Rows(topic, view, made)
+        return made
+
+
+class _Rows(NamedTuple):
+    topic: TopicImage
+    view: ListenerView
+    partitions: Sequence[MetadataPartition]
 
 
 def _wants_all(call: Call) -> bool:
@@ -158,21 +205,6 @@ def why_missing(name: str) -> ErrorCode:
     except Refused as refused:
         return refused.error.code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _described(call: Call, view: ListenerView, topic: TopicImage | MetadataTopic) -> MetadataTopic:
-    asked = field_of(call.request, "include_topic_authorized_operations", False)
-    operations = TOPIC_OPERATIONS if asked else NOT_ASKED
-    if isinstance(topic, MetadataTopic):
-        return topic if topic.name is None else topic._replace(authorized_operations=operations)
-    return MetadataTopic(
-        ErrorCode.NONE,
-        topic.name,
-        topic.topic_id,
-        list(_partitions(topic, view, call.version)),
-        is_internal(topic.name),
-        operations,
-    )
 
 
 def _partitions(topic: TopicImage, view: ListenerView, version: int) -> Iterator[MetadataPartition]:
