@@ -2,8 +2,9 @@
 
 Theory: the header and the checksum are looked at for every batch, the records only where a
 rule is about records: keys on a compacted topic, a lower bound on timestamps, another codec
-than the topic's. Each refusal is a value that carries Kafka's error code; the order of the
-checks is Kafka's, because clients can see which one came first.
+than the topic's. Elsewhere the number of records is believed if the batch has room for them.
+Each refusal is a value that carries Kafka's error code; the order of the checks is Kafka's,
+because clients can see which one came first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from tidelog.kernel.settings import TopicConfig
 from tidelog.wire.batch import (
     CODEC_MASK,
     CONTROL_BIT,
+    HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MIN_OBSOLETE_LENGTH,
     BatchHeader,
     Codec,
     check_batch,
@@ -27,8 +31,15 @@ from tidelog.wire.batch import (
     with_log_append_time,
     with_max_timestamp_and_create_time,
 )
+from tidelog.wire.codecs import DEFAULT_LIMIT_BYTES
 from tidelog.wire.errors import MalformedBatch
-from tidelog.wire.records import RecordsSummary, decode_records, rebuild_batch, validate_records
+from tidelog.wire.records import (
+    MIN_RECORD_SIZE,
+    RecordsSummary,
+    decode_records,
+    rebuild_batch,
+    validate_records,
+)
 
 LONG_MAX: Final = 2**63 - 1
 _CODEC_OF_TYPE: Final = {
@@ -101,7 +112,7 @@ def validate(
     """Judge the one batch in ``data`` and bring it into the form that is stored."""
     try:
         header = check_batch(data)
-        refused = _refuse_header(header, len(data), origin, rules)
+        refused = _refuse_header(header, data, origin, rules)
         if refused is not None:
             return refused
         batch: ByteView = data if len(data) == header.size else memoryview(data)[: header.size]
@@ -111,7 +122,7 @@ def validate(
 
 
 def _refuse_header(
-    header: BatchHeader, available: int, origin: Origin, rules: BatchRules
+    header: BatchHeader, data: ByteView, origin: Origin, rules: BatchRules
 ) -> Rejected | None:
     size, is_client = header.size, origin is Origin.CLIENT
     if is_client and header.base_offset != 0:
@@ -121,8 +132,8 @@ def _refuse_header(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"batch of {size} bytes, max.message.bytes is {rules.max_message_bytes}",
         )
-    if available - size > 1:
-        return _invalid(f"{available - size} bytes follow the batch, one batch is allowed")
+    if len(data) - size >= LOG_OVERHEAD:
+        return _refuse_rest(data, size)
     if header.attributes & CONTROL_BIT and is_client:
         return _invalid("a client may not write control records")
     if header.base_sequence < 0 and header.producer_id >= 0 and is_client:
@@ -135,12 +146,31 @@ def _refuse_header(
         return Rejected(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.codec_id}"
         )
+    if header.records_count * MIN_RECORD_SIZE > _room_for_records(header):
+        return _invalid(f"a batch of {size} bytes cannot hold {header.records_count} records")
     if size > rules.segment_bytes:
         return Rejected(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}",
         )
     return None
+
+
+def _refuse_rest(data: ByteView, position: int) -> Rejected:
+    """What follows the batch is too long to be a torn end: another batch, or none at all."""
+    rest = len(data) - position
+    length = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    if length < MIN_OBSOLETE_LENGTH:
+        return Rejected(
+            ErrorCode.CORRUPT_MESSAGE, f"{rest} bytes follow the batch and are not another"
+        )
+    return _invalid(f"{rest} bytes follow the batch, one batch is allowed")
+
+
+def _room_for_records(header: BatchHeader) -> int:
+    """Of records that are compressed only the limit of what we would ever unpack is known."""
+    is_plain = header.codec_id == Codec.NONE
+    return header.size - HEADER_SIZE if is_plain else DEFAULT_LIMIT_BYTES
 
 
 def _invalid(message: str) -> Rejected:

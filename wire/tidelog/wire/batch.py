@@ -41,6 +41,9 @@ STAMP_SIZE: Final = 16
 """Base offset, batch length and leader epoch: the part a leader rewrites."""
 
 MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
+
+MIN_OBSOLETE_LENGTH: Final = 14
+"""No format ever had a smaller one: it is not a batch, whatever its magic looks like."""
 MAX_SEQUENCE: Final = 2**31 - 1
 
 CODEC_MASK: Final = 0b0000111
@@ -176,7 +179,7 @@ def check_structure(buffer: ByteView, position: int = 0) -> BatchHeader:
     if available < HEADER_SIZE:
         raise _too_short(buffer, position, available)
     header = read_header(buffer, position)
-    if header.magic != MAGIC:
+    if header.magic != MAGIC and header.batch_length >= MIN_OBSOLETE_LENGTH:
         raise _wrong_magic(header.magic, position)
     if header.batch_length < MIN_BATCH_LENGTH:
         raise _wrong_length(header.batch_length, position)
@@ -203,7 +206,7 @@ def _too_short(buffer: ByteView, position: int, available: int) -> CorruptBatch:
     """Of fewer bytes than a header: an old format may be this small, so look at the magic."""
     if available > _MAGIC_AT:
         length, magic = _STAMP.unpack_from(buffer, position)[1], buffer[position + _MAGIC_AT]
-        if magic != MAGIC:
+        if magic != MAGIC and length >= MIN_OBSOLETE_LENGTH:
             return _wrong_magic(magic, position)
         if length < MIN_BATCH_LENGTH:
             return _wrong_length(length, position)
