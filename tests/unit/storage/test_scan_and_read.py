@@ -98,7 +98,7 @@ def test_verifying_finds_all_whatever_the_chunk(
             "last offset delta -1 is negative",
         ),
         (batch_of([b"a"], base_offset=10**9 + 1, leader_epoch=1), "is beyond 1000000000"),
-        (bytes(61), "message format 0 is obsolete"),
+        (bytes(61), "its length field is 0"),
         (b"\0" * 30, "obsolete"),
         (b"short", "5 bytes left"),
     ],
