@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tidelog.controller.decisions.alter_partition import PartitionReport
@@ -83,9 +84,10 @@ class _ProduceWait:
             self.future.set_result(self.produced if is_ok else Produced(code))
 
 
-def _expire(future: asyncio.Future[Produced]) -> None:
+def _expire(future: asyncio.Future[Produced], produced: Produced) -> None:
+    """The batch is there and may still be committed, so its offset is told (as Kafka does)."""
     if not future.done():
-        future.set_result(Produced(ErrorCode.REQUEST_TIMED_OUT))
+        future.set_result(replace(produced, code=ErrorCode.REQUEST_TIMED_OUT))
 
 
 class Partition(FollowingPartition):
@@ -275,7 +277,7 @@ class Partition(FollowingPartition):
             return _done(produced if outcome is ErrorCode.NONE else Produced(outcome))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Produced] = loop.create_future()
-        timer = loop.call_later(timeout_ms / 1000, _expire, future)
+        timer = loop.call_later(timeout_ms / 1000, _expire, future, produced)
         self._waits.add(required_end, _ProduceWait(future, produced, required_end, timer))
         return future
 
