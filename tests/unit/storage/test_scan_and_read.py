@@ -99,7 +99,7 @@ def test_verifying_finds_all_whatever_the_chunk(
         ),
         (batch_of([b"a"], base_offset=10**9 + 1, leader_epoch=1), "is beyond 1000000000"),
         (bytes(61), "its length field is 0"),
-        (b"\0" * 30, "obsolete"),
+        (b"\0" * 30, "its length field is 0"),
         (b"short", "5 bytes left"),
     ],
 )

@@ -108,7 +108,7 @@ MALFORMED = [
     ("magic 3", patched(16, b"\x03"), CorruptBatch, ErrorCode.CORRUPT_MESSAGE, "magic is 3"),
     ("crc", patched(17, b"\0\0\0\0"), CorruptBatch, ErrorCode.CORRUPT_MESSAGE, "0x00000000"),
     ("data", BATCH[:-1] + b"!", CorruptBatch, ErrorCode.CORRUPT_MESSAGE, "computed"),
-    ("zeros", bytes(200), CorruptBatch, ErrorCode.INVALID_RECORD, "format 0"),
+    ("zeros", bytes(200), CorruptBatch, ErrorCode.CORRUPT_MESSAGE, "its length field is 0"),
 ]
 
 
