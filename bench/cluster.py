@@ -1,0 +1,228 @@
+"""`make bench-cluster`: three nodes on this machine, replication factor 3, seen by librdkafka.
+
+Goals are Apache Kafka 4.3.1's figures on two cores, measured the same way, or the project's own
+where it has set one. The client runs on the same cores as the nodes, here as there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench.table import Row, report
+from tidelog.testing.local_cluster import LocalCluster
+
+PARTITIONS = 3
+SECONDS = 6.0
+RATE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    size: int
+    goal_records: float | None
+    goal_mb: float | None
+    goal_consume_mb: float
+
+
+LOADS = (
+    Load(100, 208_000, None, 107),
+    Load(1_000, None, 79, 560),
+    Load(10_000, None, 75, 540),
+)
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def producer(cluster: LocalCluster, acks: str, **more: object) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "acks": acks,
+            "enable.idempotence": acks == "all",
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 200_000,
+            "log_level": 0,
+            **more,
+        }
+    )
+
+
+def create(cluster: LocalCluster, name: str, partitions: int, config: dict[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    made = admin.create_topics([NewTopic(name, partitions, 3, config=config)])
+    made[name].result(60)
+
+
+def produce_for(cluster: LocalCluster, topic: str, size: int, acks: str) -> tuple[float, int]:
+    """Records per second that were acknowledged, and how many."""
+    client = producer(cluster, acks)
+    client.list_topics(topic, timeout=10)
+    value, count = b"x" * size, 0
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    start = time.perf_counter()
+    while time.perf_counter() - start < SECONDS:
+        for _ in range(500):
+            try:
+                client.produce(topic, value, on_delivery=delivered)
+                count += 1
+            except BufferError:
+                client.poll(0.005)
+        client.poll(0)
+    client.flush(60)
+    assert not failed, failed[0]
+    return count / (time.perf_counter() - start), count
+
+
+def consume(cluster: LocalCluster, topic: str, count: int) -> float:
+    """Records per second."""
+    client = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.max.bytes": 50 << 20,
+            "max.partition.fetch.bytes": 10 << 20,
+            "queued.max.messages.kbytes": 400_000,
+            "log_level": 0,
+        }
+    )
+    client.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+    seen, start = 0, time.perf_counter()
+    while seen < count and time.perf_counter() - start < 60:
+        seen += sum(1 for message in client.consume(10_000, 0.5) if message.error() is None)
+    took = time.perf_counter() - start
+    client.close()
+    return seen / took
+
+
+def bench_throughput(cluster: LocalCluster) -> Iterator[Row]:
+    for policy in ("fsync", "page-cache"):
+        for acks in ("all", "1"):
+            for load in LOADS:
+                topic = f"{policy}-{acks}-{load.size}"
+                create(cluster, topic, PARTITIONS, {"flush.policy": policy})
+                rate, count = produce_for(cluster, topic, load.size, acks)
+                name = f"produce {load.size} B, acks={acks}, {policy}"
+                is_peer = acks == "all" and policy == "page-cache"
+                yield Row(name, rate, "records/s", load.goal_records if is_peer else None)
+                yield Row(name, rate * load.size / 1e6, "MB/s", load.goal_mb if is_peer else None)
+                if is_peer:
+                    read = consume(cluster, topic, count)
+                    consumed = read * load.size / 1e6
+                    yield Row(f"consume {load.size} B", consumed, "MB/s", load.goal_consume_mb)
+
+
+def bench_latency(cluster: LocalCluster) -> Iterator[Row]:
+    """At a fixed rate, from the call of produce to its callback and to the consumer."""
+    create(cluster, "latency", PARTITIONS, {})
+    client = producer(cluster, "all", **{"linger.ms": 0})
+    reader = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "bench", "fetch.wait.max.ms": 500,
+         "enable.auto.commit": False, "log_level": 0}
+    )  # fmt: skip
+    reader.assign([TopicPartition("latency", p, 0) for p in range(PARTITIONS)])
+    reader.consume(1, 1.0)
+    acked: list[float] = []
+    arrived: list[float] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        assert error is None and value is not None
+        acked.append(time.perf_counter() - float(value))
+
+    start, sent = time.perf_counter(), 0
+    while time.perf_counter() - start < SECONDS:
+        while sent < (time.perf_counter() - start) * RATE:
+            client.produce("latency", str(time.perf_counter()).encode(), on_delivery=delivered)
+            sent += 1
+        client.poll(0)
+        for message in reader.consume(100, 0.0005):
+            value = message.value()
+            if message.error() is None and value is not None:
+                arrived.append(time.perf_counter() - float(value))
+    client.flush(10)
+    reader.close()
+    for name, values, p50, p99 in (
+        ("produce latency", acked, 21, 198),
+        ("end to end latency", arrived, 60, 287),
+    ):
+        yield Row(f"{name} at {RATE}/s, p50", percentile(values, 0.5) * 1000, "ms", p50, "lower")
+        yield Row(f"{name} at {RATE}/s, p99", percentile(values, 0.99) * 1000, "ms", p99, "lower")
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def resident_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+@contextmanager
+def started() -> Iterator[tuple[LocalCluster, float]]:
+    start = time.perf_counter()
+    cluster = LocalCluster(3)
+    cluster.start()
+    try:
+        create(cluster, "first", 1, {})
+        client = producer(cluster, "all")
+        client.produce("first", b"x")
+        client.flush(30)
+        yield cluster, time.perf_counter() - start
+    finally:
+        cluster.stop()
+
+
+def bench_idle(cluster: LocalCluster, pids: list[int]) -> Iterator[Row]:
+    create(cluster, "many", 1000, {})
+    time.sleep(5)
+    before = [processor_seconds(pid) for pid in pids]
+    time.sleep(10)
+    used = [processor_seconds(pid) - one for pid, one in zip(pids, before, strict=True)]
+    yield Row(
+        "idle processor time with 1,000 partitions", max(used) * 10, "% of a core", 3, "lower"
+    )
+
+
+def main() -> int:
+    rows: list[Row] = []
+    with started() as (cluster, first_answer_s):
+        pids = [node.process.pid for node in cluster.nodes.values() if node.process is not None]
+        rows.append(Row("start to the first acks=all answer", first_answer_s, "s", 1.5, "lower"))
+        rows.append(Row("idle memory per node", max(map(resident_mb, pids)), "MB", 80, "lower"))
+        for bench in (bench_latency(cluster), bench_throughput(cluster)):
+            for row in bench:
+                print(f"{row.name}: {row.value:,.1f} {row.unit}", flush=True)
+                rows.append(row)
+        rows.append(
+            Row("memory after load per node", max(map(resident_mb, pids)), "MB", 770, "lower")
+        )
+        rows.extend(bench_idle(cluster, pids))
+    report("cluster", rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
