@@ -554,6 +554,8 @@ def test_a_full_disk_at_any_write_costs_that_batch_alone(kind: str, landed_bytes
             if isinstance(answer, Rejected):
                 assert answer.code is ErrorCode.KAFKA_STORAGE_ERROR
                 assert "No space left" in answer.message
+                active = log.segments.active  # what landed of the batch was cut off again
+                assert active.file.size() == active.size
                 assert [h.base_offset for h in headers_of(served(log))] == list(range(number))
                 answer = produce(log, number)
             assert isinstance(answer, Appended)

@@ -197,6 +197,8 @@ def test_epochs_are_durable_before_a_recovery_point_passes_them() -> None:
     disk = SimDisk(sector_bytes=64)
     directory = filled(disk, [TP])
     log = directory.logs[TP]
+    log.flush_now()
+    directory.write_recovery_points()  # a first, short list of epochs
     for epoch in range(1, 4):
         log.roll(log.end_offset, NOW)
         append(log, b"x" * 50, epoch=epoch)

@@ -173,6 +173,29 @@ def test_16_nothing_is_appended_after_an_error_until_the_log_is_opened_again() -
     assert [read_header(data).base_offset for data in served(log)] == [0, 1]
 
 
+@pytest.mark.parametrize("segment_bytes", [256, 10**6])
+@pytest.mark.parametrize("cut", [1, 3])
+def test_a_truncation_does_not_come_undone_in_part(segment_bytes: int, cut: int) -> None:
+    """Old batches under newer ones of the same size would look like one history."""
+    disk = SimDisk(sector_bytes=64)
+    config = small_config(internal_segment_bytes=segment_bytes)
+    log, _ = open_at(disk, config)
+    for number in range(8):
+        append(log, b"%d" % number * 58)
+    log.flush_now()
+    old = in_segments(log)
+    assert {len(data) for data in old} == {128}
+    log.truncate_to(Offset(cut), NOW)
+    for number in range(cut, 8):
+        append(log, b"%c" % (97 + number) * 58, epoch=1)
+    new = in_segments(log)
+    for seed in range(60):
+        found, _ = open_at(disk.power_loss(SimRandom(seed)), config)
+        batches = in_segments(found)
+        assert batches in (old[: len(batches)], new[: len(batches)])
+        assert batches[:cut] == old[:cut]
+
+
 @pytest.mark.parametrize("kind", ["unlink", "sync_dir", "truncate", "sync"])
 def test_a_truncation_that_fails_half_way_closes_the_log(kind: str) -> None:
     disk = SimDisk()
@@ -444,6 +467,29 @@ def test_19_a_damaged_transaction_index_is_rebuilt() -> None:
     log, report = open_at(disk, small_config(), was_clean=True, recovery_point=end)
     assert answers(log) == expected
     assert sum("not a multiple of 34" in repair for repair in report.repairs) >= 2
+
+
+def test_19_an_index_that_was_never_synced_is_not_believed() -> None:
+    """The recovery point is the end of a segment whose data was flushed while it was active;
+    since then it was closed, and its indexes were written but not synced."""
+    disk = SimDisk(sector_bytes=64)
+    directory = open_dir(disk)
+    log = create(directory, small_config())
+    append(log, b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    abort(log, 1, NOW)
+    log.flush_now()
+    log.roll(log.end_offset, NOW)
+    log.begin_epoch(LeaderEpoch(1))
+    directory.write_recovery_points()  # syncs the names, for the epochs' sake
+    for seed in SEEDS:
+        found = open_dir(disk.power_loss(SimRandom(seed)))
+        (report,) = open_logs(found, small_config())
+        assert report.verdict is Verdict.CLEAN
+        log = found.logs[TP]
+        read = log.read(Offset(0), log.end_offset, 10**6)
+        assert isinstance(read, LogRead)
+        (aborted,) = log.aborted_transactions(Offset(0), read)
+        assert (aborted.first_offset, aborted.last_offset) == (0, 1)
 
 
 def abort(log: Log, producer_id: int, now: int) -> None:
