@@ -142,6 +142,7 @@ class BrokerRole:
         self.client.become_ready()
         await self.client.wait_for_state(BrokerState.RUNNING)
         self.context.follow(self.replicas.update_settings)
+        self._administration.producer_ids.prefetch()
         self.context.follow(lambda settings: self._server.set_limits(ServerLimits.of(settings)))
         log.info("broker %s is in service", self._identity.node_id)
 

@@ -19,6 +19,7 @@ from tidelog.controller.service.controller import Controller
 from tidelog.controller.service.node import ControllerService
 from tidelog.kernel.ids import DirectoryId
 from tidelog.kernel.peers import PeerIdentity
+from tidelog.kernel.ports import Offload
 from tidelog.kernel.settings import Settings
 from tidelog.kernel.settings.checks import Endpoints
 
@@ -26,10 +27,10 @@ from tidelog.kernel.settings.checks import Endpoints
 class ControllerRole:
     """Made by ``open``; its methods are served before ``start``."""
 
-    def __init__(self, quorum: Quorum, controller: Controller) -> None:
-        self._quorum = quorum
-        self._controller = controller
-        self._service = ControllerService(controller)
+    def __init__(self, quorum: Quorum, controller: Controller, offload: Offload) -> None:
+        self.quorum = quorum
+        self.controller = controller
+        self._service = ControllerService(controller, offload)
         self._duties: asyncio.Task[None] | None = None
 
     @classmethod
@@ -69,15 +70,15 @@ class ControllerRole:
             ),
         )
         controller.attach(quorum)
-        return cls(quorum, controller)
+        return cls(quorum, controller, ports.offload)
 
     def serve(self, ports: NodePorts) -> None:
-        self._quorum.serve(ports.peer_server)
+        self.quorum.serve(ports.peer_server)
         self._service.serve(ports.peer_server)
 
     def start(self, on_fatal: Callable[[BaseException], None]) -> None:
         """Take part in the quorum; the peer server is up by now."""
-        self._quorum.start(self._controller)
+        self.quorum.start(self.controller)
         self._duties = asyncio.get_running_loop().create_task(
             self._service.run(), name="controller duties"
         )
@@ -88,7 +89,7 @@ class ControllerRole:
         if self._duties is not None:
             self._duties.cancel()
             await asyncio.gather(self._duties, return_exceptions=True)
-        await self._quorum.close()
+        await self.quorum.close()
 
 
 def _report(task: asyncio.Task[None], on_fatal: Callable[[BaseException], None]) -> None:
