@@ -43,6 +43,7 @@ from tidelog.wire.protocol.hot_responses.leaders import UNKNOWN_LEADER
 _FIRST_FROM_FOLLOWERS: Final = 12
 _FIRST_WITH_IDS: Final = 13
 _FIRST_WITH_LEADERS: Final = 16
+_UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _WRONG_NODE: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -173,7 +174,7 @@ class Fetch:
             return FetchPartitionResponse(
                 index,
                 read.code,
-                aborted_transactions=() if row.partition is None else None,
+                aborted_transactions=() if read.code in _UNKNOWN else None,
                 current_leader=UNKNOWN_LEADER if leader is None else leader,
             )
         aborted = [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in read.aborted]
