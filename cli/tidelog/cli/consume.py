@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from tidelog.cli.ask import Connection
 from tidelog.cli.client import REACH_S, check_reachable, client_config, making_client
 from tidelog.cli.failures import CommandFailed, WrongUse
 from tidelog.cli.records import Headers, ReadRecord
 from tidelog.cli.start_offset import FROM_THE_BEGINNING, FROM_THE_END, LATEST, StartOffset
+from tidelog.wire.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _NO_GROUP: Final = "tidelog-console"
 """librdkafka wants a name even where no group is joined."""
+_COORDINATOR_VERSION: Final = 2
 _BATCH: Final = 500
 _WAIT_S: Final = 0.1
 
@@ -105,6 +108,7 @@ def _begin(consumer: Consumer, options: ConsumeOptions, topics: Mapping[str, lis
     from confluent_kafka import KafkaException, TopicPartition
 
     if options.group is not None:
+        _require_groups(options)
         names = [f"^({options.include})$"] if options.include is not None else list(topics)
         consumer.subscribe(names)
         return
@@ -121,6 +125,17 @@ def _begin(consumer: Consumer, options: ConsumeOptions, topics: Mapping[str, lis
         except KafkaException as error:
             raise CommandFailed(f"no offsets for that time: {error.args[0].str()}") from None
     consumer.assign(assigned)
+
+
+def _require_groups(options: ConsumeOptions) -> None:
+    """librdkafka looks for a coordinator for ever, also where there are none."""
+    if "security.protocol" in (options.client_settings or {}):
+        return
+    with Connection(options.bootstrap) as connection:
+        if not connection.serves(ApiKey.FIND_COORDINATOR, _COORDINATOR_VERSION):
+            raise CommandFailed(
+                f"the node at {connection.address} serves no consumer groups; leave out --group"
+            )
 
 
 class Reading:

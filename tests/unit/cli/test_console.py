@@ -107,6 +107,21 @@ def test_starts_and_ends(produce: Run, consume: Run) -> None:
     assert consume("--include", "te.", "--from-beginning", "--until-end").out == "0\n1\n2\n"
 
 
+def test_as_a_member_of_a_group(produce: Run, consume: Run) -> None:
+    produce("shared", b"0\n1\n2\n", "-p", "0")
+    as_member = ("--group", "g", "--from-beginning", "--timeout-ms", "20000")
+    assert consume("shared", *as_member, "-n", "2").out == "0\n1\n"
+
+
+def test_a_cluster_without_groups_is_no_riddle(
+    produce: Run, consume: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce("shared", b"0\n")
+    monkeypatch.setattr("tidelog.cli.ask.Connection.serves", lambda *_: False)
+    ran = consume("shared", "--group", "g")
+    assert (ran.code, "serves no consumer groups; leave out --group" in ran.err) == (1, True)
+
+
 def test_a_bad_line_ends_it_after_what_came_before(produce: Run, consume: Run) -> None:
     ran = produce("bad", b"a=1\nb\nc=3\n", "-K", "=", "-p", "0")
     assert (ran.code, ran.err) == (1, "No key separator found on line number 2: 'b'\n")
