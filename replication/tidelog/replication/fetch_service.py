@@ -38,6 +38,7 @@ from tidelog.replication.leader import Accepted, Diverged, FetchVerdict, Refused
 from tidelog.replication.partition import Partition
 from tidelog.replication.settings import MAX_CHUNK_BYTES
 from tidelog.replication.throttle import ReplicationQuota, is_throttled
+from tidelog.storage.log import Log
 from tidelog.storage.read import FileSlice, LogRead
 from tidelog.v1 import common_pb2
 from tidelog.v1.replication_pb2 import (
@@ -77,6 +78,8 @@ class FetchHost(Protocol):
     def partitions(self) -> Mapping[PartitionRef, Partition]: ...
 
     def now_ms(self) -> float: ...
+
+    def log_failed(self, log: Log, reason: str) -> None: ...
 
 
 class FetchService:
@@ -340,8 +343,16 @@ class FollowerStream:
             if read.records is None:
                 continue
             session.sent(entry, read.records.length)
-            is_hot = self._is_hot(partition, read.records)
-            data = read.records.read() if is_hot else await self._read_cold(read.records)
+            is_hot, leader = self._is_hot(partition, read.records), partition.leader
+            try:
+                data = read.records.read() if is_hot else await self._read_cold(read.records)
+            except OSError as error:
+                self._host.log_failed(partition.log, f"reading failed: {error}")
+                one.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                return response
+            if partition.leader is not leader:
+                one.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                return response
             one.records = whole_batches(data)
             self._count(entry, partition, len(one.records))
             size += len(one.records)
@@ -360,7 +371,11 @@ class FollowerStream:
             self._alarm.set_in(1000)
             asyncio.get_running_loop().call_later(1.0, self.records_ready, entry.ref)
             return None
-        found = log.read(entry.fetch.fetch_offset, log.end_offset, limit)
+        try:
+            found = log.read(entry.fetch.fetch_offset, log.end_offset, limit)
+        except OSError as error:
+            self._host.log_failed(log, f"reading failed: {error}")
+            found = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(found, ErrorCode):
             self._verdicts[entry.ref] = Refused(found)
             self._session.mark_ready(entry.ref)

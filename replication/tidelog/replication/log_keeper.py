@@ -15,6 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.ids import DirectoryId, TimestampMs, TopicId, TopicPartition
@@ -93,6 +94,7 @@ class LogKeeper:
         self._flushers = {key: self._flusher(key) for key in self.directories}
         self._leaving: dict[TopicPartition, asyncio.Task[None]] = {}
         self._coming: Counter[DirectoryId] = Counter()
+        self._making: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
 
     def _flusher(self, key: DirectoryId) -> _LogFlusher:
         return _LogFlusher(
@@ -173,21 +175,23 @@ class LogKeeper:
         self, ref: PartitionRef, tp: TopicPartition, assigned: DirectoryId, config: TopicConfig
     ) -> KeptLog | None:
         """A new log; None if no directory works."""
-        leaving = self._leaving.get(tp)
-        if leaving is not None:
-            await asyncio.wait([leaving])
-        key = place(assigned, self._loads())
-        if key is None:
-            return None
-        directory = self.directories[key]
-        self._coming[key] += 1
-        try:
-            return KeptLog(directory, await self._make(directory, ref, tp, config))
-        except OSError as error:
-            self.fail(key, f"creating {tp} failed: {error}")
-            return None
-        finally:
-            self._coming[key] -= 1
+        # A topic that was deleted and made again while its first log was still being made.
+        async with self._making.setdefault(tp, asyncio.Lock()):
+            leaving = self._leaving.get(tp)
+            if leaving is not None:
+                await asyncio.wait([leaving])
+            key = place(assigned, self._loads())
+            if key is None:
+                return None
+            directory = self.directories[key]
+            self._coming[key] += 1
+            try:
+                return KeptLog(directory, await self._make(directory, ref, tp, config))
+            except OSError as error:
+                self.fail(key, f"creating {tp} failed: {error}")
+                return None
+            finally:
+                self._coming[key] -= 1
 
     async def _make(
         self, directory: LogDirectory, ref: PartitionRef, tp: TopicPartition, config: TopicConfig

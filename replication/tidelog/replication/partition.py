@@ -154,7 +154,10 @@ class Partition(FollowingPartition):
         cut = machine.first_cut(self.local())
         self.follower = machine
         if cut is not None:
-            self._carry_out(cut, b"")
+            try:
+                self._carry_out(cut, b"")
+            except (LogFailed, OSError) as error:
+                self._lost(error)
 
     def go_offline(self, reason: str) -> None:
         """Its directory failed: nothing is served from here until the node starts again."""
@@ -216,7 +219,7 @@ class Partition(FollowingPartition):
                 origin=origin,
             )
         except (LogFailed, OSError) as error:
-            return _done(self._lost(error))
+            return _done(Produced(self._lost(error), message=str(error)))
         return self._appended(leader, result, acks, timeout_ms)
 
     def append_marker(
@@ -240,12 +243,8 @@ class Partition(FollowingPartition):
                 now_ms=self._host.clock.wall_ms(),
             )
         except (LogFailed, OSError) as error:
-            return _done(self._lost(error))
+            return _done(Produced(self._lost(error), message=str(error)))
         return self._appended(leader, result, ALL, timeout_ms)
-
-    def _lost(self, error: Exception) -> Produced:
-        self._host.log_failed(self.log, str(error))
-        return Produced(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
 
     def _appended(
         self, leader: LeaderPartition, result: Appended | Rejected, acks: int, timeout_ms: float

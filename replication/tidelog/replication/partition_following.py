@@ -64,6 +64,11 @@ class FollowingPartition(PartitionReads):
     def __str__(self) -> str:
         return str(self.log.tp)
 
+    def _lost(self, error: Exception) -> ErrorCode:
+        """The disk failed under the log: the node takes its directory offline."""
+        self._host.log_failed(self.log, str(error))
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
     def _end_of(self, epoch: LeaderEpoch) -> EpochEnd:
         return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
 
@@ -95,7 +100,7 @@ class FollowingPartition(PartitionReads):
             return self._carry_out(decision, records)
         except (LogFailed, OSError) as error:
             machine.park()
-            self._host.log_failed(self.log, str(error))
+            self._lost(error)
             return None
 
     def _carry_out(self, decision: f.Decision, records: ByteView) -> f.Decision:

@@ -18,6 +18,7 @@ from tidelog.replication.read_replica import nearest_replica
 from tidelog.replication.waiting import FetchWaiter, Want
 from tidelog.storage.epoch_cache import UNDEFINED_END, EpochEnd
 from tidelog.storage.log import Log
+from tidelog.storage.read import FoundByTime
 
 
 class PartitionReads:
@@ -84,7 +85,14 @@ class PartitionReads:
             nearest = nearest_replica(self.leader, self._cluster, client.rack, offset)
             if nearest != self.leader.me:
                 return self._empty_read(ErrorCode.NONE, preferred=nearest)
-        return self._read(offset, max_bytes, isolation, whole_first)
+        try:
+            return self._read(offset, max_bytes, isolation, whole_first)
+        except OSError as error:
+            return o.ConsumerRead(self._lost(error))
+
+    def _lost(self, error: Exception) -> ErrorCode:
+        """The disk could not be read; the heir, which has a node, reports it."""
+        raise error
 
     def _read(
         self, offset: Offset, max_bytes: int, isolation: IsolationLevel, whole_first: bool
@@ -183,13 +191,19 @@ class PartitionReads:
                 )
             case o.LATEST_TIERED | o.EARLIEST_PENDING_UPLOAD:
                 return o.ListedOffset(ErrorCode.NONE)
-            case o.MAX_TIMESTAMP:
-                found = log.find_max_timestamp()
             case _:
-                found = log.find_by_time(TimestampMs(timestamp))
+                try:
+                    found = self._find(timestamp)
+                except OSError as error:
+                    return o.ListedOffset(self._lost(error))
         if found is not None and found.offset < last:
             return o.ListedOffset(ErrorCode.NONE, found.offset, found.timestamp, found.leader_epoch)
         return o.ListedOffset(ErrorCode.NONE if is_known else ErrorCode.OFFSET_NOT_AVAILABLE)
+
+    def _find(self, timestamp: int) -> FoundByTime | None:
+        if timestamp == o.MAX_TIMESTAMP:
+            return self.log.find_max_timestamp()
+        return self.log.find_by_time(TimestampMs(timestamp))
 
     def _last_fetchable(self, isolation: IsolationLevel | None) -> Offset:
         match isolation:
