@@ -15,7 +15,9 @@ from tidelog.controller.quorum import (
     RefusedToStart,
     RequestRefused,
 )
-from tidelog.controller.raft.effects import RejectReason
+from tidelog.controller.raft import BrokenInvariant
+from tidelog.controller.raft.effects import Effect, RejectReason
+from tidelog.controller.raft.events import Event, Proposed, Tick
 from tidelog.controller.raft.model import ReplicaKey, Voters
 from tidelog.kernel.ids import NodeId
 from tidelog.simulation import CrashAt, SimDisk, SimRandom, World, run_simulation
@@ -460,6 +462,30 @@ def test_a_state_machine_that_fails_halts_the_member() -> None:
         machine_of(victim).on_applied = fail
         await cluster.propose()
         await cluster.until(lambda: victim.fatal)
+        await cluster.propose()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("when", ["at a tick", "at a proposal"])
+def test_a_broken_invariant_halts_the_member(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: QuorumCluster) -> None:
+        leader = await cluster.until_active()
+        await cluster.propose()
+        node = member_quorum(leader)._node
+        step = node.step
+
+        def broken(now_ms: float, event: Event) -> list[Effect]:
+            if isinstance(event, Tick if when == "at a tick" else Proposed):
+                raise BrokenInvariant("two leaders in one term")
+            return step(now_ms, event)
+
+        monkeypatch.setattr(node, "step", broken)
+        if when == "at a proposal":
+            with pytest.raises(NotController):
+                quorum_of(leader).propose([record("x", 1)])
+        await cluster.until(lambda: leader.fatal)
+        assert not machine_of(leader).is_active
         await cluster.propose()
 
     play(scenario)

@@ -172,10 +172,23 @@ def test_a_crash_at_any_operation_of_installing_leaves_the_old_log_or_the_snapsh
                     assert restored.log.snapshot == RECEIVED
                     assert list(restored.log.entries) in ([], [data(100, 2)])
                     outcomes.add("new")
+                    end = 100 + 2 * len(restored.log.entries)
+                    perform(restored.store, AppendEntries(9, None, (data(end, 3),)))
         else:
             assert outcomes == {"old", "new"}
             return
     pytest.fail("installing has no end")
+
+
+def test_a_log_of_another_history_than_the_snapshot_is_void() -> None:
+    disk = new_disk()
+    filled(disk)
+    take(disk, SnapshotId(Offset(10), Term(2)))
+    disk = disk.kill()
+    restored = opened(disk)
+    assert restored.log.entries == ()
+    perform(restored.store, AppendEntries(9, None, (data(10, 2),)))
+    assert list(opened(disk.power_loss(SimRandom(1))).log.entries) == [data(10, 2)]
 
 
 def test_a_crash_at_any_operation_of_retention_leaves_a_directory_that_opens() -> None:
