@@ -132,7 +132,9 @@ def test_one_snapshot_is_taken_at_a_time_when_enough_is_new() -> None:
         applier.apply_some(100, nothing)
         assert taker.is_due(applier)
         writing = taker.begin(applier, machine)
+        applier.bytes_since_snapshot = 10**6
         assert not taker.is_due(applier), "one is under way"
+        applier.bytes_since_snapshot = 0
         assert await writing == SnapshotId(Offset(17), Term(1))
         assert [file.snapshot.end_offset for file in list_snapshots(disk, "/d")] == [17]
         assert not taker.is_due(applier)
