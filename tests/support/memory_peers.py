@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from tidelog.kernel.ids import IncarnationId, NodeId, Uuid
 from tidelog.kernel.peers import (
     CallContext,
+    MessageTooLarge,
     PeerError,
     PeerIdentity,
     PeerUnavailable,
@@ -27,6 +28,8 @@ from tidelog.kernel.peers import (
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
 Handler = Callable[[CallContext, Any], Awaitable[Any]]
+MAX_DATA_BYTES = (1 << 20) + (64 << 10)
+"""A chunk of records and what is wrapped around it."""
 
 
 class MemoryNetwork:
@@ -139,7 +142,10 @@ class MemoryStream(Generic[Sent, Received]):
             return False
         self._network.messages += 1
         loop = asyncio.get_running_loop()
-        self._held.append(message.SerializeToString())
+        data = message.SerializeToString()
+        if len(data) > MAX_DATA_BYTES:
+            raise MessageTooLarge(f"{len(data)} bytes in one message")
+        self._held.append(data)
         loop.call_later(self._network.latency_ms / 1000, self._deliver)
         return True
 

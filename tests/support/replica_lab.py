@@ -12,6 +12,8 @@ from scripted_controller import CLUSTER_ID, ScriptedController
 from tidelog.controller.decisions.alter_partition import AlterPartitionAnswer, PartitionReport
 from tidelog.controller.decisions.directories import AssignmentAnswer, DirectoryAssignment
 from tidelog.controller.decisions.outcome import NO_ERROR, ApiError
+from tidelog.controller.metadata.delta import delta_between
+from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.ids import BrokerEpoch, DirectoryId, NodeId
 from tidelog.kernel.peers import PeerUnavailable
@@ -60,7 +62,7 @@ class LabNode:
     is_up: bool = False
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def start(self, *, previous_epoch: int = -1) -> None:
+    async def start(self, *, previous_epoch: int = -1, from_snapshot: bool = True) -> None:
         """Recover, register, follow metadata, be unfenced."""
         world, controller = self.lab.world, self.lab.controller
         offload = SimOffload(world.random.fork(f"offload {self.id}"), self.disk.faults)
@@ -91,6 +93,8 @@ class LabNode:
         )
         self.recovered = await self.replicas.open_logs()
         ids = [d.directory_id for d in self.directories]
+        # A snapshot first, from before the registration, then the deltas behind it.
+        snapshot, self.seen = controller.image, len(controller.deltas)
         self.epoch = controller.register(
             self.id, *ids, rack=self.rack, previous_epoch=previous_epoch
         )
@@ -100,7 +104,11 @@ class LabNode:
             OFFSETS_FOR_EPOCH.path: self.replicas.fetch_service.offsets_for_epoch,
         }
         self.lab.network.serve(self.id, handlers)
-        self.is_up, self.seen = True, 0
+        self.is_up = True
+        if from_snapshot:
+            self.replicas.apply(delta_between(MetadataImage(), snapshot))
+        else:
+            self.seen = 0
         loop = asyncio.get_running_loop()
         self.tasks = [
             loop.create_task(self._follow_metadata(), name=f"metadata of {self.id}"),
@@ -115,10 +123,15 @@ class LabNode:
     async def _follow_metadata(self) -> None:
         while True:
             await asyncio.sleep(self.lab.metadata_delay_ms / 1000)
-            while self.is_up and self.seen < len(self.lab.controller.deltas):
-                delta = self.lab.controller.deltas[self.seen]
-                self.seen += 1
-                self.replicas.apply(delta)
+            if self.is_up:
+                self.see_metadata()
+
+    def see_metadata(self) -> None:
+        """Apply all there is, at once."""
+        while self.seen < len(self.lab.controller.deltas):
+            delta = self.lab.controller.deltas[self.seen]
+            self.seen += 1
+            self.replicas.apply(delta)
 
     async def kill(self, *, power_loss: bool = False) -> None:
         """The process dies on the spot; the page cache survives unless power is lost."""

@@ -151,7 +151,11 @@ class PartitionReads:
             if waiter.min_bytes <= 1:
                 waiter.wake()
                 continue
-            found = log.read(want.offset, limit, want.max_bytes)
+            try:
+                found = log.read(want.offset, limit, want.max_bytes)
+            except OSError:
+                waiter.wake()  # its own read meets the error, and reports it
+                continue
             if isinstance(found, ErrorCode):
                 waiter.wake()
             else:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 from replica_lab import Lab, batch, in_lab
 
 from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import NodeId, PartitionEpoch
+from tidelog.kernel.peers import StreamReset
+from tidelog.replication.fetch_messages import FETCH
 
 
 def test_an_acknowledged_batch_is_flushed_on_every_replica() -> None:
@@ -79,6 +83,9 @@ def test_another_replica_leads_when_the_leader_dies(power_loss: bool) -> None:
         lab.controller.fence(1)
         await lab.until(lambda: lab.leader(ref).partition(ref).leader is not None)
         assert lab.leader(ref).id != 1
+        new = lab.leader(ref).partition(ref)
+        # On record before anything is written in it, so that others can ask about it.
+        assert new.log.epochs.latest_entry == (new.leader_epoch, 20)
         assert (await lab.produce(ref, "after")).code is ErrorCode.NONE
         await lab.nodes[1].start()
         await lab.in_sync(ref, 3)
@@ -91,7 +98,7 @@ def test_another_replica_leads_when_the_leader_dies(power_loss: bool) -> None:
 
 def test_power_loss_on_all_nodes_loses_nothing_acknowledged() -> None:
     async def script(lab: Lab) -> None:
-        ref = await lab.create("t", (1, 2, 3), segment_bytes="1048576")
+        ref = await lab.create("t", (1, 2, 3))
         partition = lab.leader(ref).partition(ref)
         waiting = [partition.append(batch(f"v{i}"), acks=-1, timeout_ms=9000) for i in range(60)]
         await asyncio.sleep(0.012)
@@ -235,6 +242,29 @@ def test_a_duplicate_waits_like_the_original() -> None:
     in_lab(script)
 
 
+def test_restarted_replicas_know_the_last_batches_of_a_producer() -> None:
+    async def script(lab: Lab) -> None:
+        ref = await lab.create("t", (1, 2, 3))
+        batches = [
+            batch(f"v{i}", producer_id=7, producer_epoch=0, base_sequence=i) for i in range(5)
+        ]
+        for data in batches:
+            await lab.nodes[1].partition(ref).append(data, acks=-1, timeout_ms=5000)
+        for node in lab.nodes.values():
+            await node.stop()
+            lab.controller.fence(node.id)
+        for node in lab.nodes.values():
+            await node.start(previous_epoch=node.epoch)
+        await lab.in_sync(ref, 3)
+        await lab.until(lambda: lab.leader(ref).partition(ref).leader is not None)
+        partition = lab.leader(ref).partition(ref)
+        for i, data in enumerate(batches):
+            again = await partition.append(data, acks=-1, timeout_ms=5000)
+            assert (again.code, again.base_offset) == (ErrorCode.NONE, i)
+
+    in_lab(script)
+
+
 def test_a_report_survives_an_absent_controller() -> None:
     async def script(lab: Lab) -> None:
         ref = await lab.create("t", (1, 2, 3))
@@ -245,9 +275,36 @@ def test_a_report_survives_an_absent_controller() -> None:
         assert leader is not None and leader.pending_report is not None
         assert leader.maximal_isr == {1, 2, 3}
         lab.is_controller_cut = False
+        lab.metadata_delay_ms = 10_000
+        await asyncio.sleep(0.01)
         await lab.in_sync(ref, 2)
         await lab.until(lambda: leader.pending_report is None)
+        # The answer is enough: metadata that says the same comes later, or says less.
+        partition = lab.nodes[1].partition(ref)
+        assert partition.state is not None and set(partition.state.isr) == {1, 2}
+        older = dataclasses.replace(
+            partition.state, isr=partition.state.replicas, partition_epoch=PartitionEpoch(0)
+        )
+        partition.assume(older)
+        assert partition.state.isr == leader.isr
         assert len({id(report) for report in lab.reports}) == 1
+
+    in_lab(script)
+
+
+def test_a_second_stream_of_a_follower_takes_the_place_of_the_first() -> None:
+    async def script(lab: Lab) -> None:
+        await lab.create("t", (1, 2, 3))
+        service = lab.nodes[1].replicas.fetch_service
+        first = service.streams[NodeId(2)]
+        [link] = [ends for ends in lab.network.links if (ends[0].node, ends[1].node) == (2, 1)]
+        stream = lab.network.peers(NodeId(2)).open_stream(NodeId(1), FETCH)
+        await asyncio.sleep(0.01)
+        assert service.streams[NodeId(2)] is not first
+        assert isinstance(link[1].failure, StreamReset)
+        stream.close()
+        await asyncio.sleep(1)
+        assert service.streams[NodeId(2)] is not first  # the follower came back by itself
 
     in_lab(script)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from replica_lab import Lab, batch, in_lab
 
 from tidelog.kernel.errors import ErrorCode
@@ -44,6 +45,38 @@ def test_a_failed_flush_of_a_follower_takes_it_out_of_the_isr() -> None:
         await lab.in_sync(ref, 3)
         await lab.equal(ref)
         assert lab.nodes[2].values(ref) == ["a"]
+
+    in_lab(script)
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_failed_write_costs_the_directory(node: int) -> None:
+    async def script(lab: Lab) -> None:
+        ref = await lab.create("t", (1, 2, 3))
+        await lab.produce(ref, "a")
+        lab.nodes[node].disk.faults.fail("write", "t-0")
+        produced = await lab.produce(ref, "b")
+        expected = ErrorCode.KAFKA_STORAGE_ERROR if node == 1 else ErrorCode.NONE
+        assert produced.code is expected
+        await lab.until(lambda: node not in lab.controller.state(ref).isr)
+        assert len(lab.nodes[node].failures) == 1
+        await lab.until(lambda: lab.leader(ref).partition(ref).leader is not None)
+        assert (await lab.produce(ref, "c")).code is ErrorCode.NONE
+        await lab.nodes[node].kill()
+
+    in_lab(script)
+
+
+def test_a_disk_that_cannot_be_read_costs_the_directory() -> None:
+    async def script(lab: Lab) -> None:
+        ref = await lab.create("t", (1, 2, 3))
+        await lab.produce(ref, "a")
+        lab.nodes[1].disk.faults.fail("read", ".log")
+        partition = lab.nodes[1].partition(ref)
+        partition.append(batch("b"), acks=1, timeout_ms=1000)  # to be read for a follower
+        await lab.until(lambda: lab.leader(ref).id != 1)
+        assert len(lab.nodes[1].failures) == 1
+        await lab.nodes[1].kill()
 
     in_lab(script)
 
@@ -149,7 +182,9 @@ def test_an_idle_follower_that_was_fenced_comes_back_without_a_record() -> None:
         await lab.in_sync(ref, 2)
         await asyncio.sleep(1)
         lab.controller.unfence(3)
+        before = asyncio.get_running_loop().time()
         await lab.in_sync(ref, 3)
+        assert asyncio.get_running_loop().time() - before < 0.05
 
     in_lab(script)
 

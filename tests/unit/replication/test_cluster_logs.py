@@ -54,6 +54,58 @@ def test_a_topic_made_again_is_another_topic() -> None:
     in_lab(script)
 
 
+def test_a_log_is_not_moved_from_under_its_flush() -> None:
+    async def script(lab: Lab) -> None:
+        ref = await lab.create("t", (1,), min_insync_replicas="1")
+        node = lab.nodes[1]
+        node.partition(ref).append(batch("first, with a new file"), acks=1, timeout_ms=100)
+        lab.controller.delete("t")
+        node.see_metadata()
+        ref = await lab.create("t", (1,), min_insync_replicas="1")
+        assert (await lab.produce(ref, "a")).base_offset == 0
+        assert not node.failures
+
+    in_lab(script)
+
+
+def test_a_topic_is_made_again_while_its_first_log_is_still_made() -> None:
+    async def script(lab: Lab) -> None:
+        for _ in range(3):
+            lab.controller.create("t", (1, 2, 3))
+            for node in lab.nodes.values():
+                node.see_metadata()
+            lab.controller.delete("t")
+            for node in lab.nodes.values():
+                node.see_metadata()
+        ref = await lab.create("t", (1, 2, 3))
+        assert (await lab.produce(ref, "a")).base_offset == 0
+        await lab.equal(ref)
+        for node in lab.nodes.values():
+            await node.replicas.settled()
+            assert node.directories[0].topic_id(node.partition(ref).log.tp) == ref.topic_id
+
+    in_lab(script)
+
+
+def test_a_topic_made_again_while_a_node_was_away() -> None:
+    async def script(lab: Lab) -> None:
+        ref = await lab.create("t", (1, 2, 3))
+        await lab.produce(ref, "old")
+        await lab.equal(ref)
+        await lab.nodes[3].stop()
+        lab.controller.fence(3)
+        lab.controller.delete("t")
+        ref = lab.controller.create("t", (1, 2, 3))
+        await lab.until(lambda: ref in lab.nodes[1].replicas.partitions)
+        await lab.nodes[3].start(previous_epoch=lab.nodes[3].epoch)
+        await lab.in_sync(ref, 3)
+        await lab.produce(ref, "new")
+        assert lab.nodes[3].values(ref) == ["new"]
+        assert any(name.endswith("-stray") for name in names(lab, 3))  # kept, to be safe
+
+    in_lab(script)
+
+
 def test_a_partition_moves_to_a_new_broker() -> None:
     async def script(lab: Lab) -> None:
         ref = await lab.create("t", (1, 2, 3))
@@ -171,7 +223,7 @@ def test_nothing_is_judged_by_metadata_older_than_the_registration() -> None:
         await node.stop()
         lab.controller.fence(1)
         lab.metadata_delay_ms = 10_000
-        await node.start(previous_epoch=node.epoch)
+        await node.start(previous_epoch=node.epoch, from_snapshot=False)
         # An image from before the topic was made reaches the node first.
         for delta in lab.controller.deltas[:4]:
             node.replicas.apply(delta)
