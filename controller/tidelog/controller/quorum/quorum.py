@@ -27,14 +27,13 @@ from tidelog.controller.quorum.inbox import Inbox
 from tidelog.controller.quorum.interface import (
     NotController,
     Proposal,
-    QuorumOverloaded,
     QuorumStatus,
     StateMachine,
 )
 from tidelog.controller.quorum.links import Links
 from tidelog.controller.quorum.messages import EXCHANGE
 from tidelog.controller.quorum.replica_status import ReplicaTable
-from tidelog.controller.quorum.requests import Requests
+from tidelog.controller.quorum.requests import Requests, refusal
 from tidelog.controller.quorum.settings import QuorumSettings
 from tidelog.controller.quorum.snapshot_work import ChunkSender, SnapshotTaker
 from tidelog.controller.quorum.startup import Restored, open_store
@@ -57,7 +56,6 @@ from tidelog.controller.raft.effects import (
     PersistState,
     ProposalAccepted,
     ProposalRejected,
-    RejectReason,
     RequestRejected,
     RoleChanged,
     Send,
@@ -322,10 +320,8 @@ class Quorum:
             case LeaderChanged(term=term, leader_id=leader_id):
                 self._leader_id = leader_id
                 _log.info("the leader of term %s is %s", term, leader_id)
-            case MembershipChanged(request_id=request_id):
-                self._requests.done(request_id)
-            case LeadershipHandedOver(request_id=request_id):
-                self._requests.done(request_id)
+            case MembershipChanged() | LeadershipHandedOver():
+                self._requests.done(effect.request_id)
             case RequestRejected(request_id=request_id, reason=why, leader_id=leader_id):
                 self._requests.rejected(request_id, why, leader_id)
             case VotersChanged(voters=voters):
@@ -427,10 +423,15 @@ class Quorum:
                     self._applier.expect(PendingProposal(base, last, term, records, committed))
                     return Proposal(base, last, term, committed)
                 case ProposalRejected(reason=reason, leader_id=leader_id):
-                    raise _rejection(reason, leader_id, len(records))
+                    raise refusal(reason, leader_id, len(records))
                 case _:
                     pass
         raise AssertionError("the machine answers every proposal")
+
+    @property
+    def raft(self) -> RaftNode | None:
+        """The machine, for those who only watch; None before ``start``."""
+        return None if self._restored is not None else self._node
 
     def status(self) -> QuorumStatus:
         return self._replicas.describe(self._node.status)
@@ -450,13 +451,3 @@ class Quorum:
         request_id, answer = self._requests.begin(f"hand leadership to {target}")
         self._step(TransferRequested(request_id, target))
         await answer
-
-
-def _rejection(reason: RejectReason, leader_id: NodeId | None, count: int) -> Exception:
-    match reason:
-        case RejectReason.OVERLOADED:
-            return QuorumOverloaded("more is proposed than the quorum commits")
-        case RejectReason.TOO_LARGE:
-            return ValueError(f"a batch of {count} records is too large for the metadata log")
-        case _:
-            return NotController(leader_id, f"the proposal was refused: {reason.value}")

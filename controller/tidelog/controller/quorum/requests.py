@@ -1,4 +1,4 @@
-"""Requests to change the voters or the leader, from the call to the machine's answer."""
+"""Requests to change the voters or the leader, and refusals, in words for the caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from tidelog.controller.quorum.errors import RequestRefused
-from tidelog.controller.quorum.interface import NotController
+from tidelog.controller.quorum.interface import NotController, QuorumOverloaded
 from tidelog.controller.raft.effects import RejectReason
 from tidelog.kernel.ids import NodeId
 
@@ -50,3 +50,14 @@ class Requests:
             if not request.answer.done():
                 request.answer.set_exception(NotController(None, f"{request.what}: {why}"))
         self._open.clear()
+
+
+def refusal(reason: RejectReason, leader_id: NodeId | None, count: int) -> Exception:
+    """Why a proposal of so many records was not taken."""
+    match reason:
+        case RejectReason.OVERLOADED:
+            return QuorumOverloaded("more is proposed than the quorum commits")
+        case RejectReason.TOO_LARGE:
+            return ValueError(f"a batch of {count} records is too large for the metadata log")
+        case _:
+            return NotController(leader_id, f"the proposal was refused: {reason.value}")
