@@ -21,8 +21,9 @@ import pytest
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.settings.load import load
 from tidelog.kernel.settings.properties import parse_properties
-from tidelog.testing import local_cluster, local_node
+from tidelog.testing import local_cluster, local_node, ports
 from tidelog.testing.local_cluster import ClusterFailed, LocalCluster, replicated
+from tidelog.testing.ports import Ports
 from tidelog.testing.probe import ProbeFailed, ask_cluster
 
 FAKE_NODE = (sys.executable, str(Path(__file__).parents[2] / "support/fake_node.py"))
@@ -235,10 +236,13 @@ def _addresses(cluster: LocalCluster) -> dict[int, SocketAddress]:
     return wanted
 
 
-def test_all_ports_of_a_cluster_differ(make: Make) -> None:
+def test_all_ports_of_a_cluster_differ(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn from so few that drawing one twice is certain."""
+    first = Ports().draw("127.0.0.1").port
+    monkeypatch.setattr(ports, "_DRAWN_FROM", range(first, first + 40))
     nodes = make(9).nodes.values()
-    ports = [port for node in nodes for port in (node.kafka.port, node.rpc.port)]
-    assert len(set(ports)) == 18
+    drawn = [port for node in nodes for port in (node.kafka.port, node.rpc.port)]
+    assert len(set(drawn)) == 18
 
 
 @pytest.mark.parametrize(
