@@ -60,6 +60,21 @@ class FileContent:
         """What the file takes on the disk; holes at its end are free."""
         return len(self._data)
 
+    @property
+    def safe_bytes(self) -> int:
+        """How many bytes from the start are on the medium and stay there, come what may."""
+        limit = min([self._durable_size, *self._sizes_since_sync])
+        for sector in sorted(self._dirty_sectors):
+            start = sector * self._sector_bytes
+            end = min(start + self._sector_bytes, limit)
+            if start >= limit:
+                break
+            # The sector is written as a whole or not at all: what is equal in both stays.
+            new, old = self.read(end - start, start), _padded(self._durable, start, end)
+            if new != old:
+                return start + next(i for i in range(len(old)) if new[i : i + 1] != old[i : i + 1])
+        return limit
+
     def growth_by(self, length: int, position: int) -> int:
         """How many bytes more a write would allocate."""
         return max(0, position + length - len(self._data)) if length else 0
@@ -222,6 +237,10 @@ def _copy_range(source: bytearray, target: bytearray, start: int, end: int) -> N
     if len(part) < end - start:
         part.extend(bytes(end - start - len(part)))
     target[start:end] = part
+
+
+def _padded(data: bytearray, start: int, end: int) -> bytes:
+    return bytes(data[start:end]).ljust(end - start, b"\0")
 
 
 def _flip(data: bytearray, position: int, bit: int) -> None:

@@ -130,13 +130,17 @@ class DiskFaults:
         failure = Failure(error, landed_bytes)
         self._ordered.append(_OrderedFailure(kind, path_part, skip, times, failure))
 
+    def forget_failures(self) -> None:
+        """Forget what ``fail`` ordered and what has not happened yet; nothing else."""
+        self._ordered.clear()
+
     def heal(self) -> None:
         """Forget what ``fail`` ordered, and all other faults."""
         self.capacity_bytes = None
         self.read_only_error = None
         self.step_delay_ms = 0.0
         self.stalled = False
-        self._ordered.clear()
+        self.forget_failures()
 
     def failure_of(self, kind: OperationKind, path: str) -> Failure | None:
         """How this operation is to fail, if at all. The disk asks once per operation."""

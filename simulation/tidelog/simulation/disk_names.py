@@ -89,6 +89,10 @@ class NameJournal:
         else:
             self._record((removed,), requires=(self._record((added,)),))
 
+    def is_pending(self, directory: Directory, name: str) -> bool:
+        """Whether power loss may give this name another meaning than it has now."""
+        return (directory, name) in self._latest_by_name
+
     def sync(self, directory: Directory) -> None:
         """Make every change in one directory durable, with what those changes require."""
         self._settle(self._with_requirements(self._by_directory.get(directory, {}).values()))

@@ -93,6 +93,7 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         self._time_limit_s = time_limit_s
         self._shuffle = shuffle
         self._unfinished: set[asyncio.Task[Any]] = set()
+        self._watcher: Callable[[], None] | None = None
         super().__init__()
         self._selector = _TimeSelector(self)
         self._clock_resolution = 1e-9
@@ -107,8 +108,17 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         self._sequence += 1
         return self._sequence
 
+    def watch(self, watcher: Callable[[], None] | None) -> None:
+        """Have this called whenever all that was due at one moment has been done.
+
+        Outside of all processes; what it raises ends the run.
+        """
+        self._watcher = watcher
+
     def pass_time(self) -> None:
         """Jump to the next timer."""
+        if self._watcher is not None:
+            self._watcher()
         self._now_s = max(self._now_s, self._scheduled[0].when())
         if self._now_s > self._time_limit_s:
             limit = f"{self._time_limit_s} s of virtual time are over"
