@@ -23,6 +23,7 @@ PURE = [
     "controller/tidelog/controller/liveness.py",
     "controller/tidelog/controller/metadata",
     "controller/tidelog/controller/raft",
+    "coordinator/tidelog/coordinator",
     "replication/tidelog/replication",
 ]
 # The shells among them: the ports of a real machine, and what runs on the event loop.

@@ -1,0 +1,1 @@
+"""Consumer groups and committed offsets: what a group coordinator decides, without any I/O."""
