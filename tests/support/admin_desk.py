@@ -1,4 +1,4 @@
-"""A broker's administrative APIs over a connection in memory: raw frames in, decoded answers out."""
+"""A broker's administrative APIs over a connection in memory: frames in, decoded answers out."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def filled(kio_type: Any, fields: dict[str, Any]) -> Any:
     """kio's object with these fields; what is not given keeps the schema's default."""
     module = import_module(kio_type.__module__)
     known = {field.name: field for field in kio_type.__dataclass_fields__.values()}
-    return kio_type(**{k: _value(module, known[k].type, v) for k, v in fields.items() if k in known})
+    return kio_type(
+        **{k: _value(module, known[k].type, v) for k, v in fields.items() if k in known}
+    )
 
 
 def _value(module: Any, annotation: Any, value: Any) -> Any:

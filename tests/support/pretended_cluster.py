@@ -96,9 +96,7 @@ class PretendedCluster:
         await self._asked(timeout_ms)
         end = Offset(self.image.offset + 1)
         address = address_of(1, "CONTROLLER")
-        member = QuorumMember(
-            NodeId(1), directory(0), end, TimestampMs(7), TimestampMs(8), address
-        )
+        member = QuorumMember(NodeId(1), directory(0), end, TimestampMs(7), TimestampMs(8), address)
         return QuorumDescription(NodeId(1), 1, end, (member,))
 
     async def _asked(self, timeout_ms: float) -> None:
