@@ -3,13 +3,13 @@
 The calls are made in the order in which Apache Kafka 4.3.1 got them, on connections as then, to a
 broker that was set up like that one. Answers must be equal field by field, but for what differs
 from run to run (ids of new topics, offsets, times), what has no order, and settings that only one
-of the two has. ``DIFFERENCES`` lists the rest with its reasons, and holds only what truly differs.
+of the two has. ``known_differences`` lists the rest with its reasons.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from golden_masks import SERVED, codes, masked
@@ -21,54 +21,14 @@ from golden_replay import (
     error_setup,
     exchange,
 )
+from known_differences import ADMINISTRATION, TRANSACTIONS
 from protocol_golden import GOLDEN
 
 from tidelog.simulation import World, run_simulation
 from tidelog.wire.protocol.apis import APIS
 
 
-class Difference(NamedTuple):
-    ours: tuple[int, ...]
-    """The error codes of our answer."""
-    reason: str
-
-
-NO_TRANSACTIONS = "there is no transaction coordinator yet: refused for good"
-BETTER_CODE = "Kafka fails without foreseeing it and answers -1"
-NO_CLIENT_METRICS = "there are no client metrics subscriptions (KIP-714)"
-OTHER_WORDS = "the same code in other words"
-DIFFERENCES: dict[tuple[str | None, str | None], Difference] = {
-    ("InitProducerId", "init"): Difference((35,), NO_TRANSACTIONS),
-    ("InitProducerId", "fence: InitProducerId while open"): Difference((35,), NO_TRANSACTIONS),
-    ("InitProducerId", "again"): Difference((35,), NO_TRANSACTIONS),
-    ("DescribeConfigs", "client metrics"): Difference((42,), NO_CLIENT_METRICS),
-    ("IncrementalAlterConfigs", "client metrics"): Difference((42,), NO_CLIENT_METRICS),
-    ("IncrementalAlterConfigs", "client metrics unknown key"): Difference((42,), NO_CLIENT_METRICS),
-    ("IncrementalAlterConfigs", "client metrics empty name"): Difference((42,), NO_CLIENT_METRICS),
-    ("IncrementalAlterConfigs", "operation 4"): Difference((42,), BETTER_CODE),
-    ("IncrementalAlterConfigs", "operation -1"): Difference((42,), BETTER_CODE),
-    ("CreatePartitions", "20000"): Difference((44,), BETTER_CODE),
-    ("IncrementalAlterConfigs", "cleaner threads doubled plus one"): Difference(
-        (0,), "the number of cleaners may change by any factor at once"
-    ),
-    ("IncrementalAlterConfigs", "per-broker config on the cluster default"): Difference(
-        (42,), "listeners need a restart"
-    ),
-    ("CreateTopics", "replication factor 2 with one broker"): Difference((38,), OTHER_WORDS),
-    ("CreateTopics", "replication factor 32767 with one broker"): Difference((38,), OTHER_WORDS),
-    ("CreateTopics", "config leader.replication.throttled.replicas=bad"): Difference(
-        (40,), OTHER_WORDS
-    ),
-    ("CreateTopics", "config cleanup.policy=compact,compact"): Difference(
-        (0,), "a list loses repeated entries when it is shown"
-    ),
-    ("CreateTopics", "config internal.segment.bytes=1000"): Difference(
-        (0,), "the answer does not show this hidden setting"
-    ),
-    ("CreateTopics", "config remote.storage.enable=true"): Difference(
-        (40,), "there is no tiered storage; the same code in other words"
-    ),
-}
+DIFFERENCES = ADMINISTRATION | TRANSACTIONS
 
 
 def cases() -> list[Plain]:

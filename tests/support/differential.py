@@ -1,0 +1,399 @@
+"""The same raw requests to two brokers: Apache Kafka 4.3.1, which was recorded, and a live one.
+
+A ``Target`` is the live one, any broker that speaks the protocol. Ids that a broker draws (of
+topics, of fetch sessions) differ: ``Ids`` puts the live ones into requests, and comparable answers
+speak of the recorded ones. What differs from run to run is masked, the rest must be equal.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import re
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from crc32c import crc32c
+from golden_masks import SERVED, codes, masked
+from golden_replay import decoded
+from known_differences import Difference, Key
+from raw_client import PATIENCE_S, RawConnection
+
+from tidelog.kernel.addresses import SocketAddress
+from tidelog.kernel.ids import ZERO_UUID, Uuid
+from tidelog.wire.batch import CRC_START, HEADER_SIZE, check_batch, read_header
+from tidelog.wire.errors import CorruptBatch
+from tidelog.wire.protocol.apis import ApiKey
+
+Plain = dict[str, Any]
+
+BUILT: Final = SERVED | {
+    ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS,
+}  # fmt: skip
+"""What is compared, if the target advertises it."""
+
+LONG_AGO_MS: Final = 1_750_000_000_000
+"""Recorded timestamps are either made up and older than this, or of the day of recording."""
+
+SECONDS_20: Final = datetime.timedelta(seconds=20)
+_SOFTWARE: Final[Plain] = {"client_software_name": "differential", "client_software_version": "1"}
+_TIMES: Final = struct.Struct(">qq")
+_BASE_TIMESTAMP_AT: Final = 27
+_CRC_AT: Final = 17
+_NOT_YET: Final = (3, 5, 6)
+_BROKER: Final = 4
+_STATIC: Final = 4
+_DEFAULT: Final = 5
+_INVALID_RECORD: Final = 87
+_DRIFTING: Final = ("t1",)
+"""Where a batch is taken that Kafka refuses, so that offsets are not equal afterwards."""
+
+_LONG_NUMBER: Final = re.compile(r"\d{12,}")
+
+
+class Recorded(NamedTuple):
+    """One call and what Kafka did."""
+
+    key: Key
+    """By which a known difference is found."""
+    api_key: int | None
+    version: int | None
+    request: bytes
+    """With its size."""
+    outcome: str
+    response: bytes | None
+    """Without its size."""
+    sent_records: tuple[bytes, ...] = ()
+    has_same_records: bool = True
+    """Whether the live log holds what the recorded one held."""
+
+
+class Finding(NamedTuple):
+    """Two answers that are not equal."""
+
+    call: Recorded
+    ours: Any
+    theirs: Any
+
+    @property
+    def our_codes(self) -> tuple[int, ...] | str:
+        return self.ours if isinstance(self.ours, str) else tuple(codes(self.ours))
+
+    @property
+    def their_codes(self) -> tuple[int, ...] | str:
+        return self.theirs if isinstance(self.theirs, str) else tuple(codes(self.theirs))
+
+
+class Target:
+    """A live broker or cluster, set up and asked over raw connections."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.address = SocketAddress.parse(bootstrap.split(",")[0])
+        self.admin = RawConnection(self.address)
+        versions = self.admin.ask(ApiKey.API_VERSIONS, 3, **_SOFTWARE)
+        self.advertised = {
+            int(a.api_key): (a.min_version, a.max_version) for a in versions.api_keys
+        }
+        described = self._describe([])
+        self.cluster_id = str(described.cluster_id)
+        self.brokers = {
+            int(b.node_id): SocketAddress(b.host, int(b.port)) for b in described.brokers
+        }
+
+    def compares(self, api_key: int | None) -> bool:
+        return api_key is None or (api_key in BUILT and api_key in self.advertised)
+
+    def connect(self, node: int | None = None) -> RawConnection:
+        return RawConnection(self.address if node is None else self.brokers[node])
+
+    def topic(self, name: str) -> Any:
+        return self._describe([{"name": name, "topic_id": None}]).topics[0]
+
+    def _describe(self, topics: list[Plain] | None) -> Any:
+        return self.admin.ask(
+            ApiKey.METADATA,
+            12,
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+
+    def topic_ids(self) -> dict[str, Uuid]:
+        answer = self._describe(None)
+        return {topic.name: Uuid(topic.topic_id.bytes) for topic in answer.topics}
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replicas: Iterable[int] = (),
+    ) -> None:
+        assignment = [{"partition_index": 0, "broker_ids": list(replicas)}] if replicas else []
+        answer = self.admin.ask(
+            ApiKey.CREATE_TOPICS,
+            7,
+            timeout_s=30,
+            topics=[
+                {
+                    "name": name,
+                    "num_partitions": -1 if assignment else partitions,
+                    "replication_factor": -1 if assignment else 1,
+                    "assignments": assignment,
+                    "configs": [{"name": n, "value": v} for n, v in (configs or {}).items()],
+                }
+            ],
+            timeout=SECONDS_20,
+        )
+        [row] = answer.topics
+        assert int(row.error_code) == 0, (name, row)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        rows = [{"name": name, "topic_id": None} for name in names]
+        if rows:
+            self.admin.ask(ApiKey.DELETE_TOPICS, 6, 30, topics=rows, timeout=SECONDS_20)
+
+    def produce(self, topic: str, batch: bytes, partition: int = 0, node: int | None = None) -> int:
+        """The base offset; tried again while a new topic is not in place yet."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            code, offset = self._try_to_produce(topic, batch, partition, node)
+            if code == 0:
+                return offset
+            assert code in _NOT_YET and time.monotonic() < deadline, (topic, partition, code)
+            time.sleep(0.01)
+
+    def _try_to_produce(
+        self, topic: str, batch: bytes, partition: int, node: int | None
+    ) -> tuple[int, int]:
+        with self.connect(node) as connection:
+            answer = connection.ask(
+                ApiKey.PRODUCE,
+                9,
+                acks=-1,
+                timeout=SECONDS_20,
+                topic_data=[
+                    {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
+                ],
+            )
+        [row] = answer.responses[0].partition_responses
+        return int(row.error_code), int(row.base_offset)
+
+
+@dataclass
+class Ids:
+    """Recorded ids and the live ones in their place."""
+
+    topics: dict[bytes, bytes] = field(default_factory=dict)
+    sessions: dict[int, int] = field(default_factory=dict)
+
+    def to_live(self, frame: bytes) -> bytes:
+        for theirs, ours in self.topics.items():
+            frame = frame.replace(theirs, ours)
+        for recorded, live in self.sessions.items():
+            frame = frame.replace(recorded.to_bytes(4, "big"), live.to_bytes(4, "big"))
+        return frame
+
+    def to_recorded(self, topic_id: str) -> str:
+        raw = Uuid.parse(topic_id).raw
+        return next((str(Uuid(t)) for t, o in self.topics.items() if o == raw), "an id")
+
+    def learn_topic(self, theirs: str, ours: str) -> None:
+        if Uuid.parse(theirs) != ZERO_UUID and Uuid.parse(ours) != ZERO_UUID:
+            self.topics[Uuid.parse(theirs).raw] = Uuid.parse(ours).raw
+
+    def learn(self, theirs: Plain, ours: Plain) -> None:
+        """Ids that stand in both answers, by the names they stand for."""
+        drawn = dict(_named_ids(ours))
+        for name, topic_id in _named_ids(theirs):
+            if name in drawn:
+                self.learn_topic(topic_id, drawn[name])
+        if theirs.get("session_id", 0) > 0 and ours.get("session_id", 0) > 0:
+            self.sessions[theirs["session_id"]] = ours["session_id"]
+
+
+def _named_ids(value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _named_ids(one)
+    elif isinstance(value, dict):
+        if value.get("name") and value.get("topic_id"):
+            yield value["name"], value["topic_id"]
+        for one in value.values():
+            yield from _named_ids(one)
+
+
+def compare(call: Recorded, answer: bytes | str, target: Target, ids: Ids) -> Finding | None:
+    """None if the live answer is as good as the recorded one."""
+    if isinstance(answer, str) or call.response is None:
+        ours = answer if isinstance(answer, str) else "response"
+        return None if ours == call.outcome else Finding(call, ours, call.outcome)
+    assert call.api_key is not None and call.version is not None
+    theirs = decoded(call.api_key, call.version, call.response)
+    ours_plain = decoded(call.api_key, call.version, answer)
+    ids.learn(theirs, ours_plain)
+    if call.api_key == ApiKey.DESCRIBE_CONFIGS:
+        _keep_common_broker_settings(ours_plain, theirs)
+    if call.api_key == ApiKey.FETCH and not call.has_same_records:
+        _forget_records(theirs)
+        _forget_records(ours_plain)
+    mine = masked(_comparable(ours_plain, target, ids, is_live=True), _known(ids))
+    other = masked(_comparable(theirs, target, ids, is_live=False), _known(ids))
+    return None if mine == other else Finding(call, mine, other)
+
+
+def _forget_records(response: Plain) -> None:
+    for topic in response["responses"]:
+        for row in topic["partitions"]:
+            row["records"] = "some" if row["records"] else "none"
+            row["aborted_transactions"] = row["aborted_transactions"] is not None
+
+
+class Judgement(NamedTuple):
+    unexpected: list[Finding]
+    stale: list[Key]
+    """Known differences that are none any more."""
+
+
+def judge(findings: Iterable[Finding], known: Mapping[Key, Difference]) -> Judgement:
+    unexpected = []
+    missing = {key for key, difference in known.items() if not difference.varies}
+    for finding in findings:
+        difference = known.get(finding.call.key)
+        if difference is not None and finding.our_codes in (difference.ours, difference.or_else):
+            missing.discard(finding.call.key)
+        else:
+            unexpected.append(finding)
+    return Judgement(unexpected, sorted(missing, key=str))
+
+
+def _known(ids: Ids) -> set[str]:
+    return {str(Uuid(theirs)) for theirs in ids.topics}
+
+
+_OF_A_RUN: Final = {
+    "host": "a host", "port": "a port", "session_id": "a session", "log_dir": "a directory",
+    "total_bytes": "a size", "usable_bytes": "a size", "replica_directory_id": "a directory",
+}  # fmt: skip
+
+
+def _comparable(value: Any, target: Target, ids: Ids, *, is_live: bool) -> Any:
+    """Without what differs from run to run, beyond what ``masked`` takes out."""
+    if isinstance(value, list):
+        return [_comparable(one, target, ids, is_live=is_live) for one in value]
+    if not isinstance(value, dict):
+        return value
+    plain = {n: _comparable(v, target, ids, is_live=is_live) for n, v in value.items()}
+    for name, word in _OF_A_RUN.items():
+        if plain.get(name) not in (None, "", 0, -1):
+            plain[name] = word
+    if plain.get("cluster_id") is not None:
+        plain["cluster_id"] = "a cluster"
+    if is_live and plain.get("topic_id") is not None:
+        plain["topic_id"] = ids.to_recorded(plain["topic_id"])
+    if plain.get("producer_id", -1) >= 0:
+        plain["producer_id"] = "a producer"
+    if "partition_size" in plain:
+        plain["partition_size"] = "a size"
+    if isinstance(plain.get("timestamp"), int) and plain["timestamp"] > LONG_AGO_MS:
+        plain["timestamp"] = "a time"
+    for name in ("partitions", "partition_responses"):
+        if plain.get(name) and not isinstance(plain[name][0], int):
+            plain[name].sort(key=lambda one: one.get("partition_index", one.get("index")))
+    if plain.get("log_append_time") is not None:
+        plain["log_append_time"] = "a time"
+    if plain.get("error_message"):
+        plain["error_message"] = _LONG_NUMBER.sub("N", plain["error_message"])
+    if plain.get("config_source") == _STATIC:  # what a node's file says is its own affair
+        plain["config_source"] = _DEFAULT
+    if "synonyms" in plain:
+        plain["synonyms"] = [one for one in plain["synonyms"] if one["source"] != _STATIC]
+    if "partition_responses" in plain:
+        for row in plain["partition_responses"]:
+            _mask_produced(row, has_drifted=plain.get("name") in _DRIFTING)
+    return plain
+
+
+def _mask_produced(row: Plain, *, has_drifted: bool) -> None:
+    """Ours says in words what is wrong where Kafka is silent, and no log start with an error."""
+    if has_drifted and row["base_offset"] > 0:
+        row["base_offset"] = "an offset"
+    if row["error_code"] != 0:
+        row.pop("error_message", None)
+        row.pop("log_start_offset", None)
+        bad = row.pop("record_errors", ())
+        if row["error_code"] == _INVALID_RECORD:
+            row["bad_records"] = [one["batch_index"] for one in bad]
+
+
+def _keep_common_broker_settings(mine: Plain, other: Plain) -> None:
+    """Two brokers run with other settings; what both have must be of the same type."""
+    for ours, theirs in zip(mine["results"], other["results"], strict=True):
+        if ours["resource_type"] == theirs["resource_type"] == _BROKER and len(ours["configs"]) > 9:
+            found = [
+                {c["name"]: (c["is_sensitive"], c.get("config_type")) for c in result["configs"]}
+                for result in (ours, theirs)
+            ]
+            common = sorted(found[0].keys() & found[1].keys())
+            assert len(common) > 100
+            ours["configs"] = [found[0][name] for name in common]
+            theirs["configs"] = [found[1][name] for name in common]
+
+
+# --- time ------------------------------------------------------------------------------
+
+
+def shifted(frame: bytes, sent_records: Iterable[bytes], by_ms: int) -> bytes:
+    """A Produce request as if it were sent by so much later than it was recorded."""
+    for batch in sent_records:
+        if len(batch) < HEADER_SIZE or batch[16] != 2:
+            continue
+        header = read_header(batch)
+        if header.base_timestamp <= LONG_AGO_MS:
+            continue
+        moved = bytearray(batch)
+        latest = header.max_timestamp + (by_ms if header.max_timestamp > LONG_AGO_MS else 0)
+        _TIMES.pack_into(moved, _BASE_TIMESTAMP_AT, header.base_timestamp + by_ms, latest)
+        if _is_sound(batch):
+            moved[_CRC_AT:CRC_START] = crc32c(bytes(moved[CRC_START:])).to_bytes(4, "big")
+        frame = frame.replace(batch, bytes(moved))
+    return frame
+
+
+def _is_sound(batch: bytes) -> bool:
+    try:
+        check_batch(batch)
+    except CorruptBatch:
+        return False
+    return True
+
+
+def sent_records(request: Plain | None) -> tuple[bytes, ...]:
+    """The record sections of a decoded Produce request."""
+    return tuple(
+        base64.b64decode(partition["records"])
+        for topic in (request or {}).get("topicData", ())
+        for partition in topic["partitionData"]
+        if partition["records"]
+    )
+
+
+def unequal(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
+    """Where two answers differ, one line each."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in ours.keys() | theirs.keys():
+            yield from unequal(ours.get(name), theirs.get(name), f"{path}.{name}")
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+            yield from unequal(mine, other, f"{path}[{i}]")
+    elif ours != theirs:
+        yield f"{path.lstrip('.')}: {_short(ours)}, Kafka {_short(theirs)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:160]}…"
