@@ -422,6 +422,21 @@ def test_epochs_of_batches_that_were_cut_off_are_not_believed() -> None:
     assert [tuple(entry) for entry in log.epochs.entries] == [(2, 0)]
 
 
+def test_epochs_that_were_cut_off_behind_the_first_verified_segment_are_not_believed() -> None:
+    disk = SimDisk()
+    log, _ = open_at(disk, ONE_SEGMENT)
+    append(log, b"a", b"b", epoch=2)
+    log.roll(Offset(2), NOW)
+    append(log, b"c", epoch=2)
+    append(log, b"d", epoch=3)
+    log.write_epochs()
+    log.truncate_to(Offset(3), NOW)
+    append(log, b"e", b"f", epoch=2)
+    log, report = open_at(disk.kill(), ONE_SEGMENT, recovery_point=Offset(3))
+    assert report.verdict is Verdict.CLEAN
+    assert [tuple(entry) for entry in log.epochs.entries] == [(2, 0)]
+
+
 # --- checkpoints and identity -------------------------------------------------------------------
 
 

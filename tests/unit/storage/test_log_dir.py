@@ -197,8 +197,7 @@ def test_epochs_are_durable_before_a_recovery_point_passes_them() -> None:
     disk = SimDisk(sector_bytes=64)
     directory = filled(disk, [TP])
     log = directory.logs[TP]
-    log.flush_now()
-    directory.write_recovery_points()  # a first, short list of epochs
+    log.write_epochs()  # a first, short list
     for epoch in range(1, 4):
         log.roll(log.end_offset, NOW)
         append(log, b"x" * 50, epoch=epoch)
@@ -248,6 +247,30 @@ def test_a_truncation_lowers_the_checkpoints_before_it_cuts() -> None:
     disk.on_operation(look)
     log.truncate_to(Offset(4), NOW)
     assert seen == [(4, 4)]
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_a_retention_that_comes_undone_in_part_costs_no_record(checkpoints: bool) -> None:
+    """The oldest segment is back, the next are gone: a hole, of which the front must go."""
+    disk = SimDisk(sector_bytes=64)
+    directory = filled(disk, [TP])
+    directory.write_recovery_points()
+    log = directory.logs[TP]
+    for number in range(30):
+        append(log, b"%d" % number * 30)
+    log.flush_now()
+    log.advance_high_watermark(log.end_offset)
+    log.update_config(small_config(retention_bytes=800))
+    log.apply_retention(NOW)
+    if checkpoints:
+        directory.write_log_starts()
+    promised = served(log)
+    assert log.log_start > 10
+    for seed in range(40):
+        found = open_dir(disk.power_loss(SimRandom(seed)))
+        (report,) = open_logs(found, CONFIG)
+        assert report.verdict is Verdict.CLEAN
+        assert served(found.logs[TP]) == promised
 
 
 def test_retention_of_a_directory_writes_all_starts_at_once() -> None:

@@ -446,6 +446,35 @@ def test_19_no_index_changes_an_answer(how: str, was_clean: bool) -> None:
     assert answers(log) == expected
 
 
+@pytest.mark.parametrize("how", ["rising nonsense", "of another segment"])
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_19_an_index_is_held_against_the_log_when_it_is_used(how: str, kind: str) -> None:
+    disk = SimDisk()
+    log = new_log(disk)
+    for number in range(30):
+        append(log, b"%d" % number * (10 + 3 * (number % 5)), timestamp=NOW + 2 * number)
+    expected, end = answers(log), log.end_offset
+    log.close()
+    disk = disk.kill()
+    log, _ = open_at(disk, small_config(), was_clean=True, recovery_point=end)
+    paths = [segment.path(kind) for segment in list(log.segments)[:-1]]
+    contents = [disk.read(path) for path in paths]
+    for at, path in enumerate(paths):
+        new = wrong_times(at) if kind == ".timeindex" and how == "rising nonsense" else None
+        new = new or garbage(contents[at], how, contents[at - 1])
+        assert new is not None
+        disk.open(path).truncate(0)
+        disk.open(path).pwrite(new, 0)
+    assert answers(log) == expected
+
+
+def wrong_times(at: int) -> bytes:
+    """Entries in order that point too far ahead."""
+    return b"".join(
+        (NOW + 3 * i).to_bytes(8, "big") + (4 + i // 8).to_bytes(4, "big") for i in range(20 + at)
+    )
+
+
 def test_19_a_damaged_transaction_index_is_rebuilt() -> None:
     """Unlike the others it is no hint: a missing entry would show aborted records."""
     disk = SimDisk()
@@ -501,6 +530,33 @@ def abort(log: Log, producer_id: int, now: int) -> None:
         now_ms=TimestampMs(now),
     )
     assert isinstance(answer, Appended)
+
+
+def test_a_snapshot_of_batches_that_were_cut_off_is_not_believed() -> None:
+    """Its removal was not synced, the batches that took the place of the old ones were."""
+    disk = SimDisk(sector_bytes=64)
+    directory = open_dir(disk)
+    config = small_config(internal_segment_bytes=10**6)
+    log = create(directory, config)
+    append(log, b"a")
+    for number in range(3):
+        append(log, b"b", producer_id=7, producer_epoch=0, base_sequence=number)
+    log.roll(log.end_offset, NOW)
+    append(log, b"c")
+    log.truncate_to(Offset(1), NOW)
+    assert log.producers.states.entry(7) is None
+    for _ in range(6):
+        append(log, b"d", epoch=1)
+    log.segments.active.file.sync()
+    came_back = 0
+    for seed in range(40):
+        stopped = disk.power_loss(SimRandom(seed))
+        came_back += "00000000000000000004.snapshot" in stopped.list_dir(PARTITION)
+        found = open_dir(stopped)
+        open_logs(found, config)
+        assert found.logs[TP].end_offset == 7
+        assert found.logs[TP].producers.states.entry(7) is None
+    assert came_back > 0
 
 
 # --- 24 to 27: producers ------------------------------------------------------------------------
