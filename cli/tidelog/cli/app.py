@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from tidelog.cli import (
-    console_commands,
+    consume_commands,
     log_commands,
+    produce_commands,
     quorum_commands,
     storage_commands,
     topic_commands,
@@ -29,8 +30,8 @@ app = typer.Typer(
 )
 app.command("up")(up_commands.up)
 app.add_typer(topic_commands.app, name="topic")
-app.command("produce")(console_commands.produce)
-app.command("consume")(console_commands.consume)
+app.command("produce")(produce_commands.produce)
+app.command("consume")(consume_commands.consume)
 
 
 def _add_node_command(name: str, text: str) -> None:

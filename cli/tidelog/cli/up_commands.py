@@ -18,55 +18,65 @@ class Level(StrEnum):
     ERROR = "error"
 
 
+Nodes = Annotated[int, typer.Option("--nodes", min=1, max=99, help="How many nodes.")]
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port",
+        min=1,
+        max=65535,
+        help="Of the first node; the next ones are 10 higher each.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", file_okay=False, help="Where data is kept (./data)."),
+]
+Ephemeral = Annotated[
+    bool, typer.Option("--ephemeral", help="Keep nothing: data goes when the cluster stops.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("-o", metavar="NAME=VALUE", help="A setting of all nodes; may be repeated."),
+]
+ReadyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ready-file",
+        metavar="FILE",
+        dir_okay=False,
+        help="Written once the cluster serves, removed when it stops: JSON for scripts.",
+    ),
+]
+Restart = Annotated[
+    bool, typer.Option("--restart", help="Start a node again that ended by itself.")
+]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where clients may connect.")]
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        "--advertise",
+        metavar="HOST",
+        help="The name clients are told, if it is not --host.",
+    ),
+]
+LogLevel = Annotated[
+    Level, typer.Option("--log-level", case_sensitive=False, help="Of the nodes' log lines.")
+]
+
+
 def up(
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=99, help="How many nodes.")] = 3,
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port",
-            min=1,
-            max=65535,
-            help="Of the first node; the next ones are 10 higher each.",
-        ),
-    ] = 9092,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", metavar="DIR", file_okay=False, help="[default: ./data]"),
-    ] = None,
-    ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep nothing: data goes when the cluster stops.")
-    ] = False,
-    o: Annotated[
-        list[str] | None,
-        typer.Option("-o", metavar="NAME=VALUE", help="A setting of all nodes; may be repeated."),
-    ] = None,
-    ready_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--ready-file",
-            metavar="FILE",
-            dir_okay=False,
-            help="Written once the cluster serves, removed when it stops: JSON for scripts.",
-        ),
-    ] = None,
+    nodes: Nodes = 3,
+    port: Port = 9092,
+    data_dir: DataDir = None,
+    ephemeral: Ephemeral = False,
+    o: Settings = None,
+    ready_file: ReadyFile = None,
     json: AsJson = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Start a node again that ended by itself.")
-    ] = False,
-    host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Where clients may connect.")
-    ] = "127.0.0.1",
-    advertise: Annotated[
-        str | None,
-        typer.Option(
-            "--advertise",
-            metavar="HOST",
-            help="The name clients are told.  [default: --host, or this machine's name]",
-        ),
-    ] = None,
-    log_level: Annotated[
-        Level, typer.Option("--log-level", case_sensitive=False, help="Of the nodes' log lines.")
-    ] = Level.INFO,
+    restart: Restart = False,
+    host: Host = "127.0.0.1",
+    advertise: Advertise = None,
+    log_level: LogLevel = Level.INFO,
 ) -> None:
     """Start a local cluster, each node a process of its own, and stop it on Ctrl-C."""
     from tidelog.cli.up import UpOptions, run_up

@@ -55,10 +55,10 @@ def loaded_after(program: str) -> tuple[set[str], set[str]]:
 def test_nothing_heavy_is_loaded_for_help() -> None:
     roots, own = loaded_after("import tidelog.cli.app")
     assert not {"numpy", "kio", "grpc", "confluent_kafka", "asyncio", "cramjam"} & roots
-    commands = ("console", "log", "quorum", "storage", "topic", "up")
+    commands = ("consume", "log", "produce", "quorum", "storage", "topic", "up")
     assert own == {
         "tidelog.cli", "tidelog.cli.app", "tidelog.cli.nodes", "tidelog.cli.options",
-        "tidelog.cli.failures", "tidelog.cli.exit_codes",
+        "tidelog.cli.failures", "tidelog.cli.exit_codes", "tidelog.cli.console_options",
         *(f"tidelog.cli.{name}_commands" for name in commands),
     }  # fmt: skip
 
