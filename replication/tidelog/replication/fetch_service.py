@@ -118,7 +118,11 @@ class FetchService:
         """Register for ``Replication.OffsetsForEpoch``."""
         response = OffsetsForEpochResponse()
         for question in request.partitions:
-            partition = self.host.partitions.get(ref_of(question.topic_id, question.partition))
+            try:
+                ref = ref_of(question.topic_id, question.partition)
+            except MalformedMessage as error:
+                raise PeerRefused("INVALID_REQUEST", str(error)) from error
+            partition = self.host.partitions.get(ref)
             answer = EpochAnswer(topic_id=question.topic_id, partition=question.partition)
             if partition is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -17,6 +17,7 @@ from tidelog.kernel.ports import Steps
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import ReplicaSet
 from tidelog.replication.settings import ISR_CHECK_INTERVAL_MS
+from tidelog.storage.atomic import DISK_FULL
 from tidelog.storage.checkpoints import write_epoch_checkpoint
 from tidelog.storage.epoch_cache import EpochEntry
 from tidelog.storage.log import Log, LogFailed
@@ -120,7 +121,7 @@ class Housekeeping:
             await self._offload.run(self._writing(path, entries))
         except OSError as error:
             if directory.logs.get(log.tp) is log:  # else it was deleted meanwhile
-                self._keeper.fail(directory.directory_id, f"writing {path} failed: {error}")
+                self._not_written(directory, path, error)
             return
         if log.epochs.entries == entries:
             log.epochs_are_dirty = False
@@ -138,7 +139,14 @@ class Housekeeping:
         try:
             write()
         except OSError as error:
-            self._keeper.fail(directory.directory_id, f"writing a checkpoint failed: {error}")
+            self._not_written(directory, "a checkpoint", error)
+
+    def _not_written(self, directory: LogDirectory, what: str, error: OSError) -> None:
+        """A full disk keeps the old checkpoint, which only costs time in the next recovery."""
+        if error.errno in DISK_FULL:
+            _log.warning("%s: %s could not be written: %s", directory.path, what, error)
+        else:
+            self._keeper.fail(directory.directory_id, f"writing {what} failed: {error}")
 
     # --- logs --------------------------------------------------------------------------
 

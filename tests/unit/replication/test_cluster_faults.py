@@ -195,6 +195,7 @@ def test_a_leader_that_stood_still_does_not_blame_its_followers() -> None:
         await lab.produce(ref, "a")
         await asyncio.sleep(5)
         lab.world.clock.advance(20_000)  # nothing ran, nothing was read
+        lab.nodes[1].replicas.check_isr(lab.world.clock.monotonic_ms())
         await asyncio.sleep(5)
         assert lab.reports == []
         assert (await lab.produce(ref, "b")).code is ErrorCode.NONE

@@ -61,6 +61,8 @@ def test_a_log_is_not_moved_from_under_its_flush() -> None:
         node.partition(ref).append(batch("first, with a new file"), acks=1, timeout_ms=100)
         lab.controller.delete("t")
         node.see_metadata()
+        await asyncio.sleep(1)
+        assert not node.failures
         ref = await lab.create("t", (1,), min_insync_replicas="1")
         assert (await lab.produce(ref, "a")).base_offset == 0
         assert not node.failures
