@@ -58,6 +58,7 @@ class _LogHandler(logging.Handler):
         if process is None or not process.is_alive or record.name in _EXPECTED:
             return
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, SimulatedCrash):
+        # A disk that fails to read leaves no other answer than to hang up, and is logged.
+        if error is not None and not isinstance(error, SimulatedCrash | OSError):
             error.add_note(f"{process.name} logged: {record.getMessage()}")
             self._found.append(error)

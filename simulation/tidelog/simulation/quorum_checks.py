@@ -1,6 +1,6 @@
 """What must hold for the metadata quorum at every moment (Raft paper, figure 3), from outside.
 
-- Election safety: at most one leader per term; a directory's term never goes back.
+- Election safety: at most one leader per term; a member's term never goes back while it lives.
 - Log matching: an offset and a term name one entry with one predecessor.
 - Leader completeness: a leader holds everything that was committed in earlier terms.
 - State-machine safety: all members commit the same entries; nothing committed is cut.
@@ -67,7 +67,6 @@ class QuorumChecks:
         self._cluster = cluster
         self._undurable = frozenset((*flipped, *failing))
         self._members: dict[int, _Member] = {}
-        self._terms: dict[ReplicaKey, int] = {}
         self._leaders: dict[int, ReplicaKey] = {}
         self._chain = _Chain()
         self._named: dict[tuple[Offset, int], tuple[Entry, int]] = {}
@@ -98,9 +97,9 @@ class QuorumChecks:
     def _look_at(self, number: int, member: _Member, raft: RaftNode) -> None:
         status = raft.status
         key = self._key(number)
-        if status.term < self._terms.get(key, 0):
+        if status.term < member.term:
             raise Violation(f"{member.life} went back to term {status.term}")
-        self._terms[key] = status.term
+        member.term = status.term
         if status.role is Role.LEADER and member.led_term != status.term:
             member.led_term = status.term
             self._elected(member, key, status, raft)

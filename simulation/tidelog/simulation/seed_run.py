@@ -88,6 +88,7 @@ class ClusterRun:
         faults = self.schedule.faults
         flipped = {n for f in faults if isinstance(f, FlippedBit) for n in nodes_of(f)}
         failing = {n for f in faults if isinstance(f, FailedOperation) for n in nodes_of(f)}
+        self._flipped = flipped
         self._lossy = flipped | failing
         self._may_halt = self._lossy | {
             n for f in faults if isinstance(f, StalledDisk | FullDisk) for n in nodes_of(f)
@@ -138,26 +139,32 @@ class ClusterRun:
     # --- healing -----------------------------------------------------------------------
 
     async def _repair(self) -> None:
-        """What an operator does after a bad day: mend, restart, and replace what is broken."""
+        """What an operator does after a bad day: mend, restart, and replace what is broken.
+
+        A disk that flips bits is replaced in any case: a bit that nobody has read since is
+        noticed by nobody.
+        """
         cluster = self.cluster
         cluster.network.heal()
-        replaced = False
         for one in cluster.nodes.values():
             one.disk.faults.heal()
+        for node in sorted(self._flipped):
+            if cluster.is_alive(node):
+                await cluster.kill(node)
+            cluster.replace_disk(node)
+            await cluster.restart(node)
         for _ in range(10):
             await self._settle()
-            down = [n for n in cluster.nodes if not cluster.is_alive(n)]
             self._check_halts()
-            if not down:
-                break
+            down = [n for n in cluster.nodes if not cluster.is_alive(n)]
             for node in down:
                 words = cluster.nodes[node].last_words or ""
                 if node in self._lossy and self._restarts_in_vain(node, words):
                     cluster.replace_disk(node)
-                    replaced = True
                 await cluster.restart(node)
-        if replaced:
-            await cluster.admit_replaced()
+            if not down:
+                break
+        await cluster.admit_replaced()
 
     def _restarts_in_vain(self, node: int, words: str) -> bool:
         return len([1 for n, why in self.cluster.halts if n == node and why == words]) > 1

@@ -163,7 +163,7 @@ class SimNode:
             self.is_serving = True
             await node.run(asyncio.Event())
         except NodeFailed as failure:
-            self.last_words = str(failure)
+            self.last_words, self.is_serving = str(failure), False
             await node.stop()
             await peers.close()
         finally:

@@ -372,6 +372,8 @@ class LogDirectory:
                 path = f"{self.path}/{CLEAN_SHUTDOWN}"
                 write_clean_shutdown(self._disk, path, CleanShutdown(broker_epoch))
             return is_clean
+        except OSError:  # a full disk, say: nothing is lost, but nothing is promised either
+            return False
         finally:
             self.abandon()
 
