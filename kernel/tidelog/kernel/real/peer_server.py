@@ -56,6 +56,9 @@ _SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),  # else two nodes could share a port without noticing
     ("grpc.max_concurrent_streams", 1024),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    # Our own nodes ping at their own pace; a connection must not be closed over that.
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
 )
 
 
