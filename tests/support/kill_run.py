@@ -1,4 +1,5 @@
-"""Kill the leader again and again under a producer, then compare promises with what is there.
+"""Kill or stop the leader again and again under a producer, then compare what was promised with
+what is there.
 
 The producer is librdkafka's, idempotent and with acks=all. Each record carries its number; each
 partition's numbers must be there once and in order, and none may be missing that was acknowledged.
@@ -8,17 +9,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidelog.testing.local_cluster import LocalCluster
 
 TOPIC = "kills"
+PATIENCE_S = 60.0
+Say = Callable[[str], None]
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Outcome:
     """Numbers by partition, in the order of their offsets."""
     failed: int = 0
     gaps_s: list[float] = field(default_factory=list)
+    """From each fault to the acknowledgement of a record that was sent after it."""
     lost: list[tuple[int, int]] = field(default_factory=list)
     duplicated: list[tuple[int, int]] = field(default_factory=list)
     reordered: list[tuple[int, int]] = field(default_factory=list)
@@ -35,11 +40,16 @@ class Outcome:
     def total(self) -> int:
         return sum(len(numbers) for numbers in self.acknowledged.values())
 
+    @property
+    def is_sound(self) -> bool:
+        return not (self.lost or self.duplicated or self.reordered or self.failed)
+
 
 class SteadyProducer:
-    """One record at a time to one partition, as fast as acknowledgements allow a small window."""
+    """One record at a time to each partition, as fast as acknowledgements allow a small window."""
 
-    def __init__(self, bootstrap: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._topic = topic
         self._partitions = partitions
         self._producer = Producer(
             {
@@ -70,7 +80,7 @@ class SteadyProducer:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
-        self._producer.flush(60)
+        self._producer.flush(PATIENCE_S)
 
     def last_ack(self, partition: int) -> tuple[float, float]:
         """When the newest acknowledged record was sent, and when it was acknowledged."""
@@ -84,7 +94,7 @@ class SteadyProducer:
                 with self._lock:
                     self._sent_at[number] = time.monotonic()
                 self._producer.produce(
-                    TOPIC,
+                    self._topic,
                     str(number).encode(),
                     partition=partition,
                     on_delivery=self._delivered,
@@ -107,100 +117,159 @@ class SteadyProducer:
                 self._acked[partition] = (sent_at, time.monotonic())
 
 
-def leader_of(admin: AdminClient, partition: int) -> int:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        topic = admin.list_topics(TOPIC, timeout=5).topics[TOPIC]
-        if partition in topic.partitions and topic.partitions[partition].leader > 0:
-            return int(topic.partitions[partition].leader)
-        time.sleep(0.02)
-    raise TimeoutError(f"partition {partition} has no leader")
+class Run:
+    """A topic with a producer on it; faults are done to the leader of its partition 0."""
+
+    def __init__(self, cluster: LocalCluster, topic: str, partitions: int, say: Say) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partitions = partitions
+        self._say = say
+        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        self.outcome = Outcome()
+        self._producer = SteadyProducer(cluster.bootstrap, topic, partitions)
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        self._admin.create_topics([NewTopic(self._topic, self._partitions, 3)])[self._topic].result(
+            30
+        )
+        self._producer.start()
+        try:
+            self._wait_for_ack(0.0)
+            yield
+        finally:
+            self._producer.stop()
+        self.outcome.failed = self._producer.failed
+        self._compare()
+
+    def kill_leader(self) -> None:
+        """SIGKILL; then wait until writes go on, the node is back and every replica in sync."""
+        victim = self._leader()
+        killed_at = time.monotonic()
+        self._cluster.kill(victim)
+        gap_s = self._note_gap(killed_at)
+        self._cluster.start_node(victim)
+        self._wait_until_whole()
+        self._say(f"killed node {victim}, next acknowledgement after {gap_s * 1000:.0f} ms")
+
+    def pause_leader(self, for_s: float) -> None:
+        """SIGSTOP: the process is there, its connections are open, and it does nothing."""
+        victim = self._leader()
+        paused_at = time.monotonic()
+        self._cluster.pause(victim)
+        try:
+            time.sleep(for_s)
+        finally:
+            self._cluster.resume(victim)
+        gap_s = self._note_gap(paused_at)
+        self._wait_until_whole()
+        self._say(f"stopped node {victim} for {for_s:g} s, a gap of {gap_s * 1000:.0f} ms")
+
+    # --- waiting -----------------------------------------------------------------------
+
+    def _note_gap(self, since: float) -> float:
+        gap_s = self._wait_for_ack(since) - since
+        self.outcome.gaps_s.append(gap_s)
+        return gap_s
+
+    def _wait_for_ack(self, after: float) -> float:
+        """When a record that was sent later than ``after`` was first acknowledged."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            sent_at, acked_at = self._producer.last_ack(0)
+            if sent_at > after:
+                return acked_at
+            time.sleep(0.002)
+        raise TimeoutError(f"no acknowledgement within {PATIENCE_S:g} s")
+
+    def _leader(self) -> int:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            partitions = self._admin.list_topics(self._topic, timeout=5).topics[self._topic]
+            if 0 in partitions.partitions and partitions.partitions[0].leader > 0:
+                return int(partitions.partitions[0].leader)
+            time.sleep(0.02)
+        raise TimeoutError("partition 0 has no leader")
+
+    def _wait_until_whole(self) -> None:
+        self._cluster.wait_until_serving(PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            topic = self._admin.list_topics(self._topic, timeout=5).topics[self._topic]
+            if all(len(p.isrs) == 3 for p in topic.partitions.values()):
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"the ISR is not complete within {PATIENCE_S:g} s")
+
+    # --- judging -----------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        outcome = self.outcome
+        stored = self._read_all()
+        for partition, offsets in self._producer.offsets.items():
+            numbers = [number for _, number in sorted(stored[partition].items())]
+            outcome.acknowledged[partition] = [number for _, number in sorted(offsets.items())]
+            outcome.lost += [
+                (partition, number)
+                for offset, number in offsets.items()
+                if stored[partition].get(offset) != number
+            ]
+            counted = Counter(numbers)
+            outcome.duplicated += [(partition, n) for n, times in counted.items() if times > 1]
+            outcome.reordered += [
+                (partition, after) for before, after in pairwise(numbers) if after < before
+            ]
+
+    def _read_all(self) -> dict[int, dict[int, int]]:
+        partitions = range(self._partitions)
+        consumer = Consumer(
+            {"bootstrap.servers": self._cluster.bootstrap, "group.id": "check", "log_level": 0,
+             "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        )  # fmt: skip
+        found: dict[int, dict[int, int]] = {p: {} for p in partitions}
+        ends = {
+            p: consumer.get_watermark_offsets(TopicPartition(self._topic, p), timeout=30)[1]
+            for p in partitions
+        }
+        consumer.assign([TopicPartition(self._topic, p, 0) for p in partitions])
+        deadline = time.monotonic() + 2 * PATIENCE_S
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1000, 0.2):
+                partition, offset, value = message.partition(), message.offset(), message.value()
+                if message.error() is None and None not in (partition, offset, value):
+                    found[partition][offset] = int(value)  # type: ignore[index,arg-type]
+            if all(ends[p] == 0 or ends[p] - 1 in found[p] for p in partitions):
+                break
+        consumer.close()
+        return found
 
 
 def run_kills(
     cluster: LocalCluster,
     kills: int,
     *,
+    topic: str = TOPIC,
     partitions: int = 3,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
 ) -> Outcome:
-    """Kill the leader of partition 0, wait until it is acknowledged again and the node is back."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(TOPIC, partitions, 3)])[TOPIC].result(30)
-    producer = SteadyProducer(cluster.bootstrap, partitions)
-    producer.start()
-    outcome = Outcome()
-    _wait_for_ack(producer, 0, 0.0)
-    for kill in range(1, kills + 1):
-        victim = leader_of(admin, 0)
-        killed_at = time.monotonic()
-        cluster.kill(victim)
-        gap_s = _wait_for_ack(producer, 0, killed_at) - killed_at
-        outcome.gaps_s.append(gap_s)
-        cluster.start_node(victim)
-        cluster.wait_until_serving(60)
-        _wait_for_full_isr(admin, partitions)
-        say(f"kill {kill}: leader was {victim}, next acknowledgement after {gap_s * 1000:.0f} ms")
-    producer.stop()
-    outcome.failed = producer.failed
-    _compare(cluster.bootstrap, producer.offsets, outcome)
-    return outcome
+    run = Run(cluster, topic, partitions, say)
+    with run.under_way():
+        for _ in range(kills):
+            run.kill_leader()
+    return run.outcome
 
 
-def _wait_for_ack(producer: SteadyProducer, partition: int, after: float) -> float:
-    """When a record that was sent later than ``after`` was first acknowledged."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        sent_at, acked_at = producer.last_ack(partition)
-        if sent_at > after:
-            return acked_at
-        time.sleep(0.002)
-    raise TimeoutError("no acknowledgement within 60 s")
-
-
-def _wait_for_full_isr(admin: AdminClient, partitions: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        topic = admin.list_topics(TOPIC, timeout=5).topics[TOPIC]
-        if all(len(topic.partitions[p].isrs) == 3 for p in range(partitions)):
-            return
-        time.sleep(0.05)
-    raise TimeoutError("the ISR is not complete within 60 s")
-
-
-def _compare(bootstrap: str, acked: dict[int, dict[int, int]], outcome: Outcome) -> None:
-    stored = _read_all(bootstrap, list(acked))
-    for partition, offsets in acked.items():
-        numbers = [number for _, number in sorted(stored[partition].items())]
-        outcome.acknowledged[partition] = [number for _, number in sorted(offsets.items())]
-        outcome.lost += [
-            (partition, number)
-            for offset, number in offsets.items()
-            if stored[partition].get(offset) != number
-        ]
-        outcome.duplicated += [(partition, n) for n in set(numbers) if numbers.count(n) > 1][:20]
-        outcome.reordered += [
-            (partition, after) for before, after in pairwise(numbers) if after < before
-        ]
-
-
-def _read_all(bootstrap: str, partitions: list[int]) -> dict[int, dict[int, int]]:
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False,
-         "auto.offset.reset": "earliest", "log_level": 0}
-    )  # fmt: skip
-    found: dict[int, dict[int, int]] = {p: {} for p in partitions}
-    ends = {
-        p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in found
-    }
-    consumer.assign([TopicPartition(TOPIC, p, 0) for p in partitions])
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        for message in consumer.consume(1000, 0.2):
-            partition, offset, value = message.partition(), message.offset(), message.value()
-            if message.error() is None and None not in (partition, offset, value):
-                found[partition][offset] = int(value)  # type: ignore[index,arg-type]
-        if all(ends[p] == 0 or ends[p] - 1 in found[p] for p in partitions):
-            break
-    consumer.close()
-    return found
+def run_pauses(
+    cluster: LocalCluster,
+    pauses_s: Sequence[float],
+    *,
+    topic: str = "pauses",
+    partitions: int = 3,
+    say: Say = lambda line: None,
+) -> Outcome:
+    run = Run(cluster, topic, partitions, say)
+    with run.under_way():
+        for pause_s in pauses_s:
+            run.pause_leader(pause_s)
+    return run.outcome
