@@ -9,7 +9,7 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; d
 V := .venv/bin
 
 # Debian packages some tests want; without them those tests skip and say so.
-SYSTEM_PACKAGES :=
+SYSTEM_PACKAGES := kcat
 
 # Every module in bench/ but these two is a benchmark: bench/NAME.py is `make bench-NAME`.
 BENCHES := $(filter-out table report,$(basename $(notdir $(wildcard bench/*.py))))
@@ -48,7 +48,7 @@ setup-system:  ## install the Debian packages some tests want (root)
 
 .PHONY: test
 test: .venv/.dev  ## run the tests that need neither Docker nor Spark
-	$(V)/python -m pytest -q -n 2 -m "not docker and not spark and not slow"
+	$(V)/python -m pytest -q -n 2 --dist loadgroup -m "not docker and not spark and not slow"
 
 # Each script removes guards from a copy of the code, one at a time, and fails if no test notices.
 MUTANTS := $(wildcard tests/support/*_mutants.py)
@@ -56,6 +56,20 @@ MUTANTS := $(wildcard tests/support/*_mutants.py)
 .PHONY: mutants
 mutants: .venv/.dev  ## remove guards on purpose and see the tests notice (minutes)
 	@for script in $(MUTANTS); do echo "$$script"; $(V)/python $$script || exit 1; done
+
+KILLS ?= 100
+PAUSES ?= 0
+
+.PHONY: soak-kills
+soak-kills: .venv/.dev  ## kill leaders KILLS times (and stop them PAUSES times) under a producer
+	$(V)/python tests/soak/kills.py --kills $(KILLS) --pauses $(PAUSES)
+
+COUNT ?= 1000000
+SEED ?= 1
+
+.PHONY: fuzz
+fuzz: .venv/.dev  ## send COUNT malformed frames from SEED, print what another client notices
+	$(V)/python tests/soak/fuzz.py --count $(COUNT) --seed $(SEED)
 
 .PHONY: lint
 lint: .venv/.dev  ## check style and formatting
