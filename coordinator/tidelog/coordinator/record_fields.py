@@ -71,6 +71,9 @@ class FieldReader:
             raise MalformedRequest(f"the bytes at byte {self._at} must not be null")
         return bytes(self._bytes(length))
 
+    def raw(self, length: int) -> bytes:
+        return bytes(self._bytes(length))
+
     def array(self, item: Callable[[], T]) -> tuple[T, ...]:
         count = self._length()
         p.checked_count(count, len(self._view) - self._at, 1, p.MAX_ELEMENTS)
