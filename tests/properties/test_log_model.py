@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from log_lab import small_config
 from log_world import LogWorld
 
-EXAMPLES = int(os.environ.get("TIDELOG_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("TIDELOG_EXAMPLES", "300"))
 
 values = st.lists(
     st.integers(0, 60).map(lambda size: bytes([size % 251]) * size), min_size=1, max_size=3
@@ -37,6 +37,11 @@ class LogMachine(RuleBasedStateMachine):
     def append(self, batch: list[bytes], lag: int) -> None:
         self.world.now += 3
         self.world.append(batch, timestamp=self.world.now + lag)
+
+    @rule(batches=st.lists(values, min_size=2, max_size=8))
+    def append_many(self, batches: list[list[bytes]]) -> None:
+        for batch in batches:
+            self.world.append(batch)
 
     @rule(producer=producers, batch=values)
     def append_idempotent(self, producer: int, batch: list[bytes]) -> None:
@@ -84,6 +89,38 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def finish_flush(self) -> None:
         self.world.finish_flush()
+
+    @rule(
+        between=st.lists(
+            st.sampled_from(["append", "append", "roll", "truncate", "retain", "step"]), max_size=6
+        ),
+        power=st.sampled_from([None, True, True, False]),
+    )
+    def flush_while_others_work(self, between: list[str], power: bool | None) -> None:
+        """What a flush vouches for was decided when it began; then perhaps a stop."""
+        self.world.begin_flush()
+        for what in between:
+            match what:
+                case "append":
+                    self.world.append([b"meanwhile"])
+                case "roll":
+                    self.world.roll()
+                case "truncate":
+                    self.world.truncate_to(max(0, self.world.end - 2))
+                case "retain":
+                    self.retain(300, -1)
+                case _:
+                    self.world.step_flush()
+        while self.world.flush is not None:
+            self.world.step_flush()
+        if power is not None:
+            self.world.restart(by_power_loss=power)
+
+    @rule()
+    def commit(self) -> None:
+        """Everything flushed and replicated."""
+        self.world.finish_flush()
+        self.world.advance_high_watermark(self.world.end)
 
     @rule(back=st.integers(0, 4))
     def advance_high_watermark(self, back: int) -> None:
