@@ -26,6 +26,7 @@ from tidelog.controller.raft.model import ReplicaKey
 from tidelog.controller.service.controller import Controller
 from tidelog.kernel.ids import NodeId
 from tidelog.replication.replicas import ReplicaSet
+from tidelog.simulation.disk_faults import CrashAt, MutationKind, SimulatedCrash
 from tidelog.simulation.disk_view import DiskView
 from tidelog.simulation.event_loop import World
 from tidelog.simulation.faults import DiskOperation
@@ -33,9 +34,12 @@ from tidelog.simulation.links import LinkQuality
 from tidelog.simulation.network import NetworkSettings, SimNetwork
 from tidelog.simulation.processes import SimProcess
 from tidelog.simulation.random import SimRandom
-from tidelog.simulation.sim_node import NodePlan, SimNode, plan_node
+from tidelog.simulation.scripted_broker import Answered, ScriptedBroker
+from tidelog.simulation.sim_node import SimNode, plan_node
 
 BOTH_ROLES: Final = ("broker", "controller")
+SCRIPTED: Final = ("scripted",)
+"""The role of a ``ScriptedBroker``."""
 SMALL_SETTINGS: Final[Mapping[str, str]] = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -68,10 +72,9 @@ class ClusterPlan:
     def brokers(self) -> tuple[int, ...]:
         return tuple(n for n, roles in sorted(self.roles.items()) if "broker" in roles)
 
-
-def combined(nodes: int = 3, **more: object) -> ClusterPlan:
-    """Nodes from 1 on, each a broker and a controller."""
-    return ClusterPlan({n: BOTH_ROLES for n in range(1, nodes + 1)}, **more)  # type: ignore[arg-type]
+    @property
+    def scripted(self) -> tuple[int, ...]:
+        return tuple(n for n, roles in sorted(self.roles.items()) if roles == SCRIPTED)
 
 
 class SimCluster:
@@ -83,9 +86,10 @@ class SimCluster:
         self.network = SimNetwork(world, settings=plan.network)
         self.trace = self.network.trace
         values = {**SMALL_SETTINGS, **plan.settings}
+        self.answered = Answered()
+        """What scripted brokers were told."""
         self.nodes: dict[int, SimNode] = {
-            n: SimNode(world, self.network, self._plan_of(n, roles, values))
-            for n, roles in sorted(plan.roles.items())
+            n: self._node(n, roles, values) for n, roles in sorted(plan.roles.items())
         }
         self.halts: list[tuple[int, str]] = []
         """Nodes that gave up by themselves, and why, in order."""
@@ -95,8 +99,18 @@ class SimCluster:
         self._lives: dict[int, asyncio.Task[None]] = {}
         self._burials: set[asyncio.Task[None]] = set()
 
-    def _plan_of(self, node: int, roles: tuple[str, ...], values: Mapping[str, str]) -> NodePlan:
-        return plan_node(node, roles, self.plan.controllers, values, self.plan.max_disk_delay_ms)
+    def _node(self, number: int, roles: tuple[str, ...], values: Mapping[str, str]) -> SimNode:
+        is_scripted = roles == SCRIPTED
+        plan = plan_node(
+            number,
+            ("broker",) if is_scripted else roles,
+            self.plan.controllers,
+            values,
+            self.plan.max_disk_delay_ms,
+        )
+        if is_scripted:
+            return ScriptedBroker(self.world, self.network, plan, self.answered)
+        return SimNode(self.world, self.network, plan)
 
     # --- looking at it -----------------------------------------------------------------
 
@@ -160,13 +174,17 @@ class SimCluster:
         error = None if life.cancelled() else life.exception()
         if error is not None and self.on_defect is not None:
             self.on_defect(f"node {node}", error)
-        reason = self.nodes[node].last_words or repr(error)
-        self.halts.append((node, reason))
-        self.trace.note(f"node-{node}", "halted", why=reason)
-        exit_now = self._exit(node, self.nodes[node].process)
-        burial = self.world.loop.create_task(exit_now, context=contextvars.Context())
+        reason = self.nodes[node].last_words
+        if reason is not None or error is not None:
+            self.halts.append((node, reason or repr(error)))
+        self.trace.note(f"node-{node}", "ended", why=reason or repr(error))
+        self._later(self._exit(node, self.nodes[node].process))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Outside of all processes, as soon as what runs now has had its turn."""
+        burial = self.world.loop.create_task(work, context=contextvars.Context())
         self._burials.add(burial)
-        burial.add_done_callback(self._burials.discard)
+        burial.add_done_callback(self._burials.discard, context=contextvars.Context())
 
     async def _exit(self, node: int, process: SimProcess | None) -> None:
         if process is not None and process.is_alive:
@@ -181,6 +199,29 @@ class SimCluster:
         one = self.nodes[node]
         one.disk = one.disk.kill()
         await self._bury([node], self.network.kill)
+
+    def stop(self, node: int) -> None:
+        self.trace.note(f"node-{node}", "is asked to stop")
+        self.nodes[node].stop()
+
+    def crash_at(self, node: int, nth: int | None, *, is_power_loss: bool) -> None:
+        disk = self.nodes[node].disk
+        if nth is None:
+            disk.on_operation(None)
+            return
+        plan = CrashAt(nth)
+
+        def strike(kind: MutationKind, path: str) -> None:
+            try:
+                plan(kind, path)
+            except SimulatedCrash:
+                disk.on_operation(None)
+                self.trace.note(f"node-{node}", "crashes", before=kind, path=path)
+                self.network.strike(node, is_power_loss=is_power_loss)
+                self._later(self.power_loss([node]) if is_power_loss else self.kill(node))
+                raise
+
+        disk.on_operation(strike)
 
     async def power_loss(self, nodes: Sequence[int]) -> None:
         for node in nodes:

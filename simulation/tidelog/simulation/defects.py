@@ -38,6 +38,11 @@ class Defects:
             raise self._found[0]
 
     def _add(self, error: BaseException, where: str) -> None:
+        if isinstance(error, BaseExceptionGroup):
+            rest = error.split((SimulatedCrash, asyncio.CancelledError))[1]
+            if rest is None:
+                return
+            error = rest
         if not isinstance(error, SimulatedCrash | asyncio.CancelledError):
             error.add_note(where)
             self._found.append(error)

@@ -15,12 +15,14 @@ from typing import TypeVar
 from tidelog.simulation.fault_schedule import FaultSchedule
 from tidelog.simulation.faults import (
     Conditions,
+    Crash,
     FailedOperation,
     Fault,
     FaultTarget,
     FlippedBit,
     Kill,
     PowerLoss,
+    Stop,
     conditions,
     end_ms,
     nodes_of,
@@ -70,6 +72,12 @@ class FaultDriver:
                     await target.kill(fault.node)
             case PowerLoss():
                 await target.power_loss(fault.nodes)
+            case Stop():
+                if target.is_alive(fault.node):
+                    target.stop(fault.node)
+            case Crash():
+                if target.is_alive(fault.node):
+                    target.crash_at(fault.node, fault.nth, is_power_loss=fault.is_power_loss)
             case FailedOperation():
                 target.fail_disk(fault.node, fault.operation, fault.times)
             case FlippedBit():
@@ -83,6 +91,8 @@ class FaultDriver:
         self._active.remove(fault)
         if isinstance(fault, FailedOperation) and not self._is_failing(fault.node):
             self._target.repair_disk(fault.node)
+        if isinstance(fault, Crash):
+            self._target.crash_at(fault.node, None, is_power_loss=fault.is_power_loss)
         self._adjust()
         await self._restart_after(fault)
         self._adjust()
@@ -91,7 +101,7 @@ class FaultDriver:
         down = conditions(self._active).down
         named = {node for fault in self._active for node in nodes_of(fault)}
         for node in nodes_of(ended):
-            is_due = isinstance(ended, Kill | PowerLoss) or node not in named
+            is_due = isinstance(ended, Kill | PowerLoss | Stop | Crash) or node not in named
             if is_due and node not in down and not self._target.is_alive(node):
                 await self._target.restart(node)
 

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from tidelog.simulation.faults import (
     BadLinks,
     ClockJump,
+    Crash,
     Cut,
     DiskOperation,
     FailedOperation,
@@ -28,6 +29,7 @@ from tidelog.simulation.faults import (
     PowerLoss,
     SlowDisk,
     StalledDisk,
+    Stop,
     Way,
     end_ms,
     lossy_nodes,
@@ -155,6 +157,21 @@ def _power_loss(draw: _Draw) -> Fault | None:
     return PowerLoss(draw.at_ms(), draw.between(200, 15_000), (draw.random.choice(draw.lossy),))
 
 
+def _stop(draw: _Draw) -> Fault | None:
+    return Stop(draw.at_ms(), draw.between(1_000, 12_000), draw.node())
+
+
+def _crash(draw: _Draw) -> Fault | None:
+    is_power_loss = draw.random.random() < 0.5
+    node = draw.node()
+    if is_power_loss and draw.budget.is_power_loss_lossy:
+        if not draw.lossy:
+            return None
+        node = draw.random.choice(draw.lossy)
+    nth = draw.between(1, 60)
+    return Crash(draw.at_ms(), draw.between(500, 8_000), node, nth, is_power_loss)
+
+
 def _pause(draw: _Draw) -> Fault | None:
     return Pause(draw.at_ms(), draw.between(20, 20_000), draw.node())
 
@@ -222,6 +239,8 @@ _DrawKind: TypeAlias = Callable[[_Draw], Fault | None]
 KINDS: Final[dict[str, _DrawKind]] = {
     "kill": _kill,
     "power loss": _power_loss,
+    "stop": _stop,
+    "crash": _crash,
     "pause": _pause,
     "cut": _cut,
     "bad links": _bad_links,

@@ -43,6 +43,29 @@ class PowerLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """SIGTERM; the node ends in good order, and is started again when the fault is over."""
+
+    at_ms: int
+    for_ms: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The node dies before its ``nth`` change to its disk from now on, or not at all.
+
+    Other faults strike between two events; this one in the middle of what the node does.
+    """
+
+    at_ms: int
+    for_ms: int
+    node: int
+    nth: int
+    is_power_loss: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """SIGSTOP, then SIGCONT."""
 
@@ -129,6 +152,8 @@ class ClockJump:
 Fault: TypeAlias = (
     Kill
     | PowerLoss
+    | Stop
+    | Crash
     | Pause
     | Cut
     | BadLinks
@@ -169,6 +194,8 @@ def lossy_nodes(faults: Iterable[Fault], *, is_power_loss_lossy: bool) -> tuple[
                 found.add(fault.node)
             case PowerLoss() if is_power_loss_lossy:
                 found.update(fault.nodes)
+            case Crash(is_power_loss=True) if is_power_loss_lossy:
+                found.add(fault.node)
             case _:
                 pass
     return tuple(sorted(found))
@@ -179,6 +206,7 @@ class Conditions:
     """What holds while some faults last. What a mapping does not name is sound."""
 
     down: set[int] = field(default_factory=set)
+    """Nodes that are, or may be, down: who starts them waits for the last such fault."""
     paused: set[int] = field(default_factory=set)
     cut: set[Way] = field(default_factory=set)
     quality: dict[Way, LinkQuality] = field(default_factory=dict)
@@ -193,7 +221,7 @@ def conditions(active: Sequence[Fault]) -> Conditions:
     holds = Conditions()
     for fault in active:
         match fault:
-            case Kill():
+            case Kill() | Stop() | Crash():
                 holds.down.add(fault.node)
             case PowerLoss():
                 holds.down.update(fault.nodes)
@@ -226,6 +254,14 @@ class FaultTarget(Protocol):
         ...
 
     async def kill(self, node: int) -> None: ...
+
+    def stop(self, node: int) -> None:
+        """Ask it to end, and do not wait until it has."""
+        ...
+
+    def crash_at(self, node: int, nth: int | None, *, is_power_loss: bool) -> None:
+        """Let it die before that change to its disk; None: let it live."""
+        ...
 
     async def power_loss(self, nodes: Sequence[int]) -> None:
         """At one moment. Of a node that is down already, its disk loses power."""

@@ -117,20 +117,31 @@ class SimNetwork:
         To be called from outside of them.
         """
         for place in places:
-            self._end(place, "killed")
+            self.strike(place, is_power_loss=False)
         await self._bury(places)
 
     async def power_off(self, *places: Place) -> None:
         """End processes and their hosts: the others hear nothing, not even a reset."""
-        for host in map(self._host, places):
+        for place in places:
+            self._host(place).is_up = False
+        for place in places:
+            self.strike(place, is_power_loss=True)
+        await self._bury(places)
+
+    def strike(self, place: Place, *, is_power_loss: bool) -> None:
+        """From this moment on nothing the process does reaches anybody.
+
+        May be called by the process itself, in the middle of what it does; ``kill`` or
+        ``power_off`` must follow.
+        """
+        if is_power_loss:
+            host = self._host(place)
             host.is_up = False
             for connection in self._connections:
                 for side in (connection.client, connection.server):
                     if side.process.host == host.name:
                         connection.lose_unsent(side)
-        for place in places:
-            self._end(place, "lost power")
-        await self._bury(places)
+        self._end(place, "lost power" if is_power_loss else "killed")
 
     def pause(self, place: Place) -> None:
         """Stop the process (SIGSTOP): connections stay, nothing is read, written or answered."""

@@ -1,19 +1,23 @@
-"""One seed of a whole cluster: draw it, run it under faults, heal it, judge it.
+"""One seed: draw a cluster, run it under faults, heal it, judge it.
 
-A seed draws the cluster (how many nodes and in which roles, how fast its disks and links are), the
-workload and the schedule of faults. Given another schedule instead (``schedule``), all else stays
-as drawn, so that a failing seed can be shrunk.
+``SeedRun`` is what the kinds of seeds have in common. A seed draws the cluster (which nodes there
+are, how fast their disks and links are) and the schedule of faults. Given another schedule instead,
+all else stays as drawn, so that a failing seed can be shrunk.
+
+A node may give up by itself only if its disk gave it a reason. When the faults are over an operator
+mends, restarts and replaces what is broken; then the cluster must come to rest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import traceback
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
-from tidelog.simulation.cluster import BOTH_ROLES, ClusterPlan, SimCluster
+from tidelog.simulation.cluster import ClusterPlan, SimCluster
 from tidelog.simulation.defects import Defects
 from tidelog.simulation.event_loop import World, run_simulation
 from tidelog.simulation.fault_driver import FaultDriver
@@ -25,20 +29,15 @@ from tidelog.simulation.faults import (
     StalledDisk,
     nodes_of,
 )
-from tidelog.simulation.final_checks import check_history, check_replicas, obstacle
-from tidelog.simulation.history import History, Violation
-from tidelog.simulation.links import LinkQuality
-from tidelog.simulation.network import NetworkSettings
-from tidelog.simulation.partition_checks import PartitionChecks
+from tidelog.simulation.final_checks import obstacle
+from tidelog.simulation.history import Violation
 from tidelog.simulation.quorum_checks import QuorumChecks
 from tidelog.simulation.random import SimRandom
-from tidelog.simulation.trace import Trace
-from tidelog.simulation.workload import Workload, draw_workload
 
 LOOK_INTERVAL_MS: Final = 4.0
-_DURATION_MS: Final = 15_000
-_CONVERGE_S: Final = 90.0
+CONVERGE_S: Final = 90.0
 _TIME_LIMIT_S: Final = 900.0
+_TAIL_EVENTS: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,90 +50,75 @@ class SeedResult:
     events: int
     digest: str
     summary: str
+    virtual_s: float
     failure: str | None = None
     tail: str = ""
-    virtual_s: float = 0.0
 
 
-def draw_cluster(random: SimRandom) -> ClusterPlan:
-    shape = random.random()
-    roles: dict[int, tuple[str, ...]]
-    if shape < 0.75:
-        roles = {n: BOTH_ROLES for n in range(1, 4)}
-    elif shape < 0.85:
-        roles = {n: BOTH_ROLES for n in range(1, 6)}
-    else:
-        roles = {n: ("controller" if n < 4 else "broker",) for n in range(1, 7)}
-    quality = LinkQuality(
-        max_delay_ms=random.choice((1.0, 1.0, 20.0)), loss=random.choice((0.0, 0.0, 0.01))
-    )
-    return ClusterPlan(
-        roles, network=NetworkSettings(quality), max_disk_delay_ms=random.choice((2.0, 10.0, 40.0))
-    )
-
-
-class ClusterRun:
+class SeedRun(ABC):
     """The run of one seed, from outside of all processes."""
 
+    kind: ClassVar[str]
+    duration_ms: ClassVar[int]
+
     def __init__(self, world: World, schedule: FaultSchedule | None = None) -> None:
-        plan = draw_cluster(world.random.fork("cluster"))
+        plan = self.draw_cluster(world.random.fork("cluster"))
+        self.world = world
         self.cluster = SimCluster(world, plan)
-        self.history = History()
         self.schedule = schedule or draw_schedule(
             world.random.fork("faults"),
             Budget(tuple(plan.roles), plan.controllers),
-            duration_ms=_DURATION_MS,
+            duration_ms=self.duration_ms,
         )
         faults = self.schedule.faults
-        flipped = {n for f in faults if isinstance(f, FlippedBit) for n in nodes_of(f)}
-        failing = {n for f in faults if isinstance(f, FailedOperation) for n in nodes_of(f)}
-        self._flipped = flipped
-        self._lossy = flipped | failing
-        self._may_halt = self._lossy | {
+        self.flipped = {n for f in faults if isinstance(f, FlippedBit) for n in nodes_of(f)}
+        self.failing = {n for f in faults if isinstance(f, FailedOperation) for n in nodes_of(f)}
+        self._may_halt = {*self.flipped, *self.failing} | {
             n for f in faults if isinstance(f, StalledDisk | FullDisk) for n in nodes_of(f)
         }
-        workload = draw_workload(world.random.fork("workload"), len(plan.brokers))
-        self.workload = Workload(
-            self.cluster,
-            workload,
-            self.history,
-            world.random.fork("clients"),
-            may_be_damaged=bool(flipped),
-        )
-        self.partitions = PartitionChecks(self.cluster, flipped=flipped, failing=failing)
-        self.quorum = QuorumChecks(self.cluster, flipped=flipped, failing=failing)
+        self.quorum_checks = QuorumChecks(self.cluster, flipped=self.flipped, failing=self.failing)
         self.defects = Defects(world, self.cluster)
-        self._world = world
         self._looked_ms = -LOOK_INTERVAL_MS
 
-    @property
-    def trace(self) -> Trace:
-        return self.cluster.trace
+    @abstractmethod
+    def draw_cluster(self, random: SimRandom) -> ClusterPlan: ...
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Start what keeps the cluster busy."""
+
+    @abstractmethod
+    async def finish(self) -> None:
+        """The faults are over: let everything come to rest, and judge it."""
+
+    @abstractmethod
+    def summary(self) -> str: ...
 
     def look(self) -> None:
+        """Called at every moment; the costly checks are made at short intervals."""
         self.defects.check()
-        now_ms = self._world.loop.elapsed_ms()
+        now_ms = self.world.loop.elapsed_ms()
         if now_ms - self._looked_ms >= LOOK_INTERVAL_MS:
             self._looked_ms = now_ms
-            self.partitions.look()
-            self.quorum.look()
+            self.check()
+
+    def check(self) -> None:
+        self.quorum_checks.look()
 
     async def run(self) -> None:
-        self._world.loop.watch(self.look)
         cluster = self.cluster
+        self.world.loop.watch(self.look)
         await cluster.start()
         await cluster.until_serving()
-        await self.workload.begin()
+        await self.begin()
         driver = FaultDriver(cluster, cluster.trace)
         await driver.run(self.schedule)
         await driver.heal()
         await self._repair()
-        await self.workload.finish(_CONVERGE_S)
-        await self._converge()
-        self.look()
-        check_replicas(cluster)
-        check_history(cluster, self.history, self.workload.partitions)
-        self._world.loop.watch(None)
+        await self.finish()
+        self.check()
+        self._check_halts()
+        self.world.loop.watch(None)
 
     # --- healing -----------------------------------------------------------------------
 
@@ -148,7 +132,7 @@ class ClusterRun:
         cluster.network.heal()
         for one in cluster.nodes.values():
             one.disk.faults.heal()
-        for node in sorted(self._flipped):
+        for node in sorted(self.flipped):
             if cluster.is_alive(node):
                 await cluster.kill(node)
             cluster.replace_disk(node)
@@ -158,16 +142,18 @@ class ClusterRun:
             self._check_halts()
             down = [n for n in cluster.nodes if not cluster.is_alive(n)]
             for node in down:
-                words = cluster.nodes[node].last_words or ""
-                if node in self._lossy and self._restarts_in_vain(node, words):
+                if self._restarts_in_vain(node):
                     cluster.replace_disk(node)
                 await cluster.restart(node)
             if not down:
                 break
         await cluster.admit_replaced()
 
-    def _restarts_in_vain(self, node: int, words: str) -> bool:
-        return len([1 for n, why in self.cluster.halts if n == node and why == words]) > 1
+    def _restarts_in_vain(self, node: int) -> bool:
+        """Whether a node whose disk lost something gave up twice for the same reason."""
+        words = self.cluster.nodes[node].last_words
+        told = [why for n, why in self.cluster.halts if n == node and why == words]
+        return node in self.flipped | self.failing and len(told) > 1
 
     async def _settle(self) -> None:
         """Until every node serves or is down again; a start takes a while."""
@@ -185,60 +171,47 @@ class ClusterRun:
             if node not in self._may_halt:
                 raise Violation(f"node {node} gave up, although its disk is sound: {why}")
 
-    async def _converge(self) -> None:
+    async def converge(self) -> None:
         cluster = self.cluster
         try:
-            await cluster.until(lambda: obstacle(cluster) is None, "", _CONVERGE_S)
+            await cluster.until(lambda: obstacle(cluster) is None, "", CONVERGE_S)
         except TimeoutError:
             raise Violation(f"no convergence: {obstacle(cluster)}") from None
-        self._check_halts()
 
 
-def run_seed(
-    seed: int,
-    schedule: FaultSchedule | None = None,
-    *,
-    on_begin: Callable[[ClusterRun], None] | None = None,
-) -> SeedResult:
+def run_seed(kind: type[SeedRun], seed: int, schedule: FaultSchedule | None = None) -> SeedResult:
     """Run one seed; failures of any kind are told in the result."""
-    begun: list[ClusterRun] = []
+    begun: list[SeedRun] = []
 
     async def main(world: World) -> None:
-        run = ClusterRun(world, schedule)
+        run = kind(world, schedule)
         begun.append(run)
-        if on_begin is not None:
-            on_begin(run)
         await run.run()
 
     failure: str | None = None
     try:
         run_simulation(main, seed, time_limit_s=_TIME_LIMIT_S)
     except Exception as error:  # whatever it is, it is the finding of this seed
-        failure = describe(error)
-    assert begun, failure
+        failure = _describe(error)
+    if not begun:
+        raise RuntimeError(f"seed {seed} did not begin: {failure}")
     run = begun[0]
-    trace = run.trace
-    summary = (
-        f"{run.history.summary()}, {run.quorum.elections} elections,"
-        f" {run.partitions.commits_checked} commits checked"
-    )
+    trace = run.cluster.trace
     return SeedResult(
-        "cluster",
+        kind.kind,
         seed,
         run.schedule,
         trace.count,
         trace.digest(),
-        summary,
+        run.summary(),
+        run.world.loop.time(),
         failure,
-        "" if failure is None else trace.tail(80),
-        run.cluster.world.loop.time(),
+        "" if failure is None else trace.tail(_TAIL_EVENTS),
     )
 
 
-def describe(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """What happened, and where it came from if that is not a check of ours."""
     if isinstance(error, Violation | TimeoutError):
         return f"{type(error).__name__}: {error}"
-    import traceback
-
     return "".join(traceback.format_exception(error)).rstrip()

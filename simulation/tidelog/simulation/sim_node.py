@@ -1,8 +1,8 @@
 """One node of a simulated cluster: its disk, its clock, and the process that runs on them.
 
 A node's life is that of ``tidelog server``: the identity is read from the disk, the ports are
-opened, ``Node`` starts and runs until it fails or is killed. Only the ports are simulated. When a
-node gives up by itself (``NodeFailed``) it is stopped as the real process would be, and its
+opened, ``Node`` starts and runs until it fails, is stopped or killed. Only the ports are simulated.
+When a node gives up by itself (``NodeFailed``) it is stopped as the real process would be, and its
 process ends; ``last_words`` says why.
 
 Owner: the ``SimCluster``, which kills, restarts and replaces.
@@ -29,6 +29,7 @@ from tidelog.simulation.event_loop import World
 from tidelog.simulation.network import SimNetwork, host_name
 from tidelog.simulation.offload import SimOffload
 from tidelog.simulation.processes import SimProcess
+from tidelog.simulation.random import SimRandom
 from tidelog.simulation.sim_listener import SimListener
 from tidelog.simulation.sim_peer_server import SimPeerServer
 from tidelog.simulation.sim_peers import SimPeers
@@ -48,6 +49,10 @@ def peer_address(node: int) -> SocketAddress:
     return SocketAddress(host_name(node), PEER_PORT)
 
 
+class CannotStart(Exception):
+    """What lies on the disk does not let the node start."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """What a node is started with, every time."""
@@ -56,14 +61,6 @@ class NodePlan:
     roles: tuple[str, ...]
     settings: Settings
     max_disk_delay_ms: float
-
-    @property
-    def is_broker(self) -> bool:
-        return "broker" in self.roles
-
-    @property
-    def is_controller(self) -> bool:
-        return "controller" in self.roles
 
 
 def plan_node(
@@ -101,16 +98,27 @@ class SimNode:
         self.process: SimProcess | None = None
         self.is_serving = False
         self.last_words: str | None = None
-        """Why the last life ended by itself; None if it was killed or goes on."""
+        """Why the last life ended by itself; None if it was killed or stopped, or goes on."""
+        self.directory_ids: dict[str, DirectoryId] = {}
+        """Of the present disk, by path."""
         self._random = world.random.fork(f"node {plan.node_id}")
         self._network = network
+        self._endpoints = endpoints(plan.settings)
+        self._stop = asyncio.Event()
         self._disks = 0
-        self.metadata_directory_id = DirectoryId(ZERO_UUID)
         self._format()
 
     @property
     def number(self) -> int:
         return self.plan.node_id
+
+    @property
+    def metadata_dir(self) -> str:
+        return metadata_directory(self.plan.settings)
+
+    @property
+    def metadata_directory_id(self) -> DirectoryId:
+        return self.directory_ids.get(self.metadata_dir, DirectoryId(ZERO_UUID))
 
     def replace_disk(self) -> None:
         """Empty hardware, with the identity of the node and new directory ids."""
@@ -126,19 +134,20 @@ class SimNode:
             cluster_id=CLUSTER_ID,
             node_id=NodeId(self.number),
         )
-        ids = {one.path: DirectoryId(one.meta.directory_id) for one in formatted}
-        if self.plan.is_controller:
-            self.metadata_directory_id = ids[self.metadata_dir]
+        self.directory_ids = {one.path: DirectoryId(one.meta.directory_id) for one in formatted}
 
-    @property
-    def metadata_dir(self) -> str:
-        return metadata_directory(self.plan.settings)
+    # --- life --------------------------------------------------------------------------
 
     def start(self) -> asyncio.Task[None]:
         """A new life; the task ends when it does, unless it is killed."""
         self.process = self._network.boot(self.number)
         self.node, self.is_serving, self.last_words = None, False, None
+        self._stop = asyncio.Event()
         return self.process.start(self._live(self.process), f"life of {self.process.name}")
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self._stop.set()
 
     def end(self) -> None:
         """The process is gone, and what it knew with it."""
@@ -147,41 +156,45 @@ class SimNode:
     async def _live(self, process: SimProcess) -> None:
         random = self._random.fork(process.name)
         try:
-            meta = required_identity(self.disk, all_directories(self.plan.settings))
-        except (NotFormatted, CorruptNodeFile, InconsistentDirectory, OSError) as problem:
-            self.last_words = f"cannot start: {problem}"
+            identity = self._identity(random)
+        except CannotStart as problem:
+            self.last_words = str(problem)
             return
-        incarnation = IncarnationId(Uuid(random.randbytes(16)))
-        identity = PeerIdentity(NodeId(self.number), meta.cluster_id, incarnation)
-        told = endpoints(self.plan.settings)
-        addresses = AddressBook(told.voters, told.dial_overrides)
+        addresses = AddressBook(self._endpoints.voters, self._endpoints.dial_overrides)
         peers = SimPeers(self._network, process, identity, addresses)
         ports = self._ports(process, identity, addresses, peers)
         node = self.node = Node(self.plan.settings, identity, ports)
         try:
             await node.start()
             self.is_serving = True
-            await node.run(asyncio.Event())
+            await node.run(self._stop)
         except NodeFailed as failure:
-            self.last_words, self.is_serving = str(failure), False
-            await node.stop()
-            await peers.close()
+            self.last_words = str(failure)
         finally:
             self.is_serving = False
+        await node.stop()
+        await peers.close()
+
+    def _identity(self, random: SimRandom) -> PeerIdentity:
+        try:
+            meta = required_identity(self.disk, all_directories(self.plan.settings))
+        except (NotFormatted, CorruptNodeFile, InconsistentDirectory, OSError) as problem:
+            raise CannotStart(f"cannot start: {problem}") from problem
+        incarnation = IncarnationId(Uuid(random.randbytes(16)))
+        return PeerIdentity(NodeId(self.number), meta.cluster_id, incarnation)
 
     def _ports(
         self, process: SimProcess, identity: PeerIdentity, addresses: AddressBook, peers: SimPeers
     ) -> NodePorts:
         random = self._random.fork(f"{process.name} ports")
+        offload = SimOffload(
+            random.fork("offload"), self.disk.faults, max_delay_ms=self.plan.max_disk_delay_ms
+        )
         return NodePorts(
             self.clock,
             random.fork("node"),
             self.disk,
-            SimOffload(
-                random.fork("offload"),
-                self.disk.faults,
-                max_delay_ms=self.plan.max_disk_delay_ms,
-            ),
+            offload,
             peers,
             SimPeerServer(self._network, process, identity),
             addresses,

@@ -76,6 +76,12 @@ class ChattyCluster:
             self.disks[node] = self.disks[node].power_loss(random)
         await self.network.power_off(*nodes)
 
+    def stop(self, node: int) -> None:
+        """These nodes know no good order to end in."""
+
+    def crash_at(self, node: int, nth: int | None, *, is_power_loss: bool) -> None:
+        """These nodes use no disk."""
+
     async def restart(self, node: int) -> None:
         process = self.network.boot(node)
         incarnation = IncarnationId(Uuid(bytes([node, process.incarnation] * 8)))

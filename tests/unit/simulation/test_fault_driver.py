@@ -23,6 +23,7 @@ from tidelog.simulation import (
 from tidelog.simulation.faults import (
     BadLinks,
     ClockJump,
+    Crash,
     Cut,
     DiskOperation,
     FailedOperation,
@@ -34,6 +35,7 @@ from tidelog.simulation.faults import (
     PowerLoss,
     SlowDisk,
     StalledDisk,
+    Stop,
 )
 
 NODES = (1, 2, 3)
@@ -68,6 +70,18 @@ class RecordingTarget:
         self.note(f"kill {node}")
         self.down.add(node)
         self.paused.discard(node)
+
+    def stop(self, node: int) -> None:
+        assert node not in self.down
+        self.note(f"stop {node}")
+        self.down.add(node)
+        self.paused.discard(node)
+
+    def crash_at(self, node: int, nth: int | None, *, is_power_loss: bool) -> None:
+        self.note(f"crash {node} at {nth} {'power' if is_power_loss else 'kill'}")
+        if nth is not None and nth < 10:
+            self.down.add(node)
+            self.paused.discard(node)
 
     async def power_loss(self, nodes: Sequence[int]) -> None:
         self.note(f"power loss {[*nodes]}")
@@ -153,6 +167,9 @@ def test_each_kind_begins_and_ends() -> None:
         FailedOperation(160, 10, 1, "sync", 1),
         FlippedBit(180, 10, 1, 42),
         ClockJump(200, 10, 1, -3),
+        Stop(220, 10, 1),
+        Crash(240, 10, 1, 3, True),
+        Crash(260, 10, 1, 99, False),
     ) == [
         *("0 kill 1", "10 restart 1"),
         *("20 power loss [1, 2]", "30 restart 1", "30 restart 2"),
@@ -165,6 +182,9 @@ def test_each_kind_begins_and_ends() -> None:
         *("160 fail 1 sync 1", "170 repair 1"),
         "180 flip 1 42",
         *("200 skew 1 -3", "210 skew 1 0"),
+        *("220 stop 1", "230 restart 1"),
+        *("240 crash 1 at 3 power", "250 crash 1 at None power", "250 restart 1"),
+        *("260 crash 1 at 99 kill", "270 crash 1 at None kill"),
     ]
 
 

@@ -20,6 +20,7 @@ from tidelog.simulation import faults as kinds
 from tidelog.simulation.faults import (
     BadLinks,
     ClockJump,
+    Crash,
     Cut,
     FailedOperation,
     Fault,
@@ -30,6 +31,7 @@ from tidelog.simulation.faults import (
     PowerLoss,
     SlowDisk,
     StalledDisk,
+    Stop,
     conditions,
     lossy_nodes,
     nodes_of,
@@ -108,7 +110,7 @@ def test_seeds_draw_every_kind_and_every_shape() -> None:
                 shapes.add(frozenset(fault.ways))
     assert set(found) == {
         *(Kill, PowerLoss, Pause, Cut, BadLinks, SlowDisk, StalledDisk, FullDisk),
-        *(FailedOperation, FlippedBit, ClockJump),
+        *(FailedOperation, FlippedBit, ClockJump, Stop, Crash),
     }
     assert min(found.values()) > 20
     ring = frozenset((a, b) for a in range(1, 6) for b in range(1, 6) if (a - b) % 5 in (2, 3))
