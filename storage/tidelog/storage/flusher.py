@@ -18,6 +18,7 @@ from tidelog.storage.flush import Flush
 from tidelog.storage.log import Log, LogFailed
 
 _CONCURRENT_FLUSHES: Final = 4
+_STALL_SLICES: Final = 10
 
 
 class Flusher:
@@ -44,6 +45,7 @@ class Flusher:
         self._clock = clock
         self._waiting: dict[Log, None] = {}
         self._running: dict[Log, asyncio.Task[None]] = {}
+        self._watches: dict[Log, asyncio.TimerHandle] = {}
         self._is_closed = False
         self._has_failed = False
 
@@ -91,17 +93,35 @@ class Flusher:
         self._running[log] = task
 
     async def _flush(self, log: Log, flush: Flush) -> None:
-        loop = asyncio.get_running_loop()
-        stalled = loop.call_later(self._stall_timeout_ms / 1000, self._on_stalled, log)
+        self._watch(log, _STALL_SLICES)
         try:
             await self._offload.run(flush.steps(self._disk))
             self._complete(log, flush)
         except OSError as error:
             self._fail(log, error)
         finally:
-            stalled.cancel()
+            self._watches.pop(log).cancel()
             del self._running[log]
             self._start_next()
+
+    def _watch(self, log: Log, slices_left: int) -> None:
+        """Call the flush stalled after so many slices of time in which this process ran.
+
+        A process that was stopped (SIGSTOP, a machine that sleeps) finds the whole pause in one
+        slice, and the end of the flush waiting behind it: that is no reason to give up a disk.
+        """
+        if slices_left == 0:
+            self._on_stalled(log)
+            return
+        loop = asyncio.get_running_loop()
+        slice_s = self._stall_timeout_ms / 1000 / _STALL_SLICES
+        due_s = loop.time() + slice_s
+
+        def look() -> None:
+            is_late = loop.time() > due_s + slice_s
+            self._watch(log, slices_left if is_late else slices_left - 1)
+
+        self._watches[log] = loop.call_at(due_s, look)
 
     def _complete(self, log: Log, flush: Flush) -> None:
         if self._has_failed:
