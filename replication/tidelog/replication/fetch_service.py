@@ -227,9 +227,9 @@ class FollowerStream:
             return
         self._unsettled.pop(ref, None)
         self._verdicts.pop(ref, None)
+        entry.is_unsettled = False
         match verdict:
             case Accepted():
-                entry.is_unsettled = False
                 assert partition is not None
                 if partition.log.end_offset > entry.fetch.fetch_offset or self._has_log_news(
                     entry, partition

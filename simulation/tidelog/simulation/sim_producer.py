@@ -84,6 +84,7 @@ class IdempotentProducer:
         self._next_sequence = 0
         self._next_number = 0
         self._unacknowledged: list[Send] = []
+        self._has_history = False
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -161,7 +162,10 @@ class IdempotentProducer:
         known = self._client.leaders.get(self._partition)
         if known is None or known.leader < 0 or not self._unacknowledged:
             return known is not None and not self._unacknowledged
-        window = self._unacknowledged[: self._window]
+        # A leader that knows nothing of a producer takes any sequence number from it, as Kafka's
+        # does. If it began to lead between two batches of the first window, the earlier one would
+        # be out of order for ever; so the first batch goes alone.
+        window = self._unacknowledged[: self._window if self._has_history else 1]
         try:
             link = await self._client.link(known.leader)
         except NotSent:
@@ -204,6 +208,7 @@ class IdempotentProducer:
                 self._unacknowledged.remove(send)
 
     def _note(self, send: Send, base_offset: int) -> None:
+        self._has_history = True
         if send.outcome is Outcome.OK and send.base_offset != base_offset:
             raise Violation(f"{send} was acknowledged again at {base_offset}")
         if send.outcome is not Outcome.OK:
