@@ -23,6 +23,7 @@ from tidelog.broker.partitions import LeaderHints, PartitionFinder, Replicas
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import ZERO_UUID
 from tidelog.kernel.ports import Clock
+from tidelog.kernel.settings.refusals import RACK_AWARE_SELECTOR
 from tidelog.replication.outcomes import ClientMetadata, ConsumerRead, IsolationLevel
 from tidelog.replication.partition import Partition
 from tidelog.replication.waiting import FetchWaiter, Want
@@ -109,7 +110,7 @@ class Fetch:
         settings = self._context.settings
         left = min(request.max_bytes, settings.get_int("fetch.max.bytes"))
         client = ClientMetadata(request.rack_id) if call.version >= _FIRST_FROM_FOLLOWERS else None
-        is_rack_aware = settings.get_optional_str("replica.selector.class") is not None
+        is_rack_aware = settings.get_optional_str("replica.selector.class") == RACK_AWARE_SELECTOR
         isolation = _isolation(request)
         rows: list[_Row] = []
         is_empty = True
