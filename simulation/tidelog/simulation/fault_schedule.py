@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tidelog.simulation.faults import (
+    LONGEST_STALL_MS,
     BadLinks,
     ClockJump,
     Crash,
@@ -203,7 +204,9 @@ def _slow_disk(draw: _Draw) -> Fault | None:
 
 
 def _stalled_disk(draw: _Draw) -> Fault | None:
-    return StalledDisk(draw.at_ms(), draw.between(100, 20_000), draw.node())
+    node = draw.node()
+    longest_ms = 20_000 if node in draw.lossy else LONGEST_STALL_MS
+    return StalledDisk(draw.at_ms(), draw.between(100, longest_ms), node)
 
 
 def _full_disk(draw: _Draw) -> Fault | None:
@@ -267,7 +270,12 @@ def draw_schedule(
     chosen = [kind for kind in kinds if random.random() < 0.4] or [random.choice(kinds)]
     drawn = [KINDS[random.choice(chosen)](draw) for _ in range(random.randrange(1, max_faults + 1))]
     faults = sorted((fault for fault in drawn if fault is not None), key=lambda one: one.at_ms)
-    return FaultSchedule(budget, tuple(faults))
+    while True:
+        try:
+            return FaultSchedule(budget, tuple(faults))
+        except BudgetExceeded:  # stalls that come one after the other are as bad as a long one
+            stalls = [f for f in faults if isinstance(f, StalledDisk) and f.node not in draw.lossy]
+            faults.remove(stalls[-1])
 
 
 def shrink(schedule: FaultSchedule, fails: Callable[[FaultSchedule], bool]) -> FaultSchedule:

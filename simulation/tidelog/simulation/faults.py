@@ -6,15 +6,16 @@ lasts (a cut, a slow disk), some are both. ``conditions`` folds those that are u
 state of the world: where two overlap, a node is up again, or a link passable, when the last is
 over.
 
-Lossy is what takes from a disk something that was synced, or lies about having synced it. That
-is what replication can survive on a minority of nodes only.
+Lossy is what takes from a disk something that was synced, or lies about having synced it, or makes
+its node distrust it: a disk that hangs for longer than ``log.flush.stall.timeout.ms`` is treated
+like one that failed. That is what replication can survive on a minority of nodes only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, assert_never
+from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
 from tidelog.simulation.links import LinkQuality
 
@@ -22,6 +23,13 @@ Way: TypeAlias = tuple[int, int]
 """From one node to another, in this direction only."""
 
 DiskOperation: TypeAlias = Literal["read", "write", "sync"]
+
+
+LONGEST_STALL_MS: Final = 8_000
+"""A disk may hang for so long without being given up, with room for what waits behind it."""
+
+_STALL_APART_MS: Final = 3_000
+"""Stalls that follow sooner count as one: what the first held up is not done by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +196,17 @@ def lossy_nodes(faults: Iterable[Fault], *, is_power_loss_lossy: bool) -> tuple[
     acknowledgement (``flush.policy=page-cache``), power loss is lossy too.
     """
     found: set[int] = set()
-    for fault in faults:
+    stalled_until_ms: dict[int, tuple[int, int]] = {}
+    for fault in sorted(faults, key=lambda one: one.at_ms):
         match fault:
+            case StalledDisk():
+                begin_ms, until_ms = stalled_until_ms.get(fault.node, (fault.at_ms, fault.at_ms))
+                if fault.at_ms > until_ms + _STALL_APART_MS:
+                    begin_ms = fault.at_ms
+                until_ms = max(until_ms, end_ms(fault))
+                stalled_until_ms[fault.node] = (begin_ms, until_ms)
+                if until_ms - begin_ms > LONGEST_STALL_MS:
+                    found.add(fault.node)
             case FailedOperation() | FlippedBit():
                 found.add(fault.node)
             case PowerLoss() if is_power_loss_lossy:

@@ -31,6 +31,7 @@ from tidelog.simulation.faults import (
 )
 from tidelog.simulation.final_checks import obstacle
 from tidelog.simulation.history import Violation
+from tidelog.simulation.partition_checks import newest_image
 from tidelog.simulation.quorum_checks import QuorumChecks
 from tidelog.simulation.random import SimRandom
 
@@ -123,31 +124,50 @@ class SeedRun(ABC):
     # --- healing -----------------------------------------------------------------------
 
     async def _repair(self) -> None:
-        """What an operator does after a bad day: mend, restart, and replace what is broken.
-
-        A disk that flips bits is replaced in any case: a bit that nobody has read since is
-        noticed by nobody.
-        """
+        """What an operator does after a bad day: mend, restart, and replace what is broken."""
         cluster = self.cluster
         cluster.network.heal()
         for one in cluster.nodes.values():
             one.disk.faults.heal()
+        await self._restart_all()
         for node in sorted(self.flipped):
-            if cluster.is_alive(node):
-                await cluster.kill(node)
-            cluster.replace_disk(node)
-            await cluster.restart(node)
+            await self._replace_damaged(node)
+
+    async def _restart_all(self) -> None:
+        cluster = self.cluster
         for _ in range(10):
+            for node in cluster.nodes:
+                if not cluster.is_alive(node):
+                    if self._restarts_in_vain(node):
+                        cluster.replace_disk(node)
+                    await cluster.restart(node)
             await self._settle()
             self._check_halts()
-            down = [n for n in cluster.nodes if not cluster.is_alive(n)]
-            for node in down:
-                if self._restarts_in_vain(node):
-                    cluster.replace_disk(node)
-                await cluster.restart(node)
-            if not down:
+            if all(map(cluster.is_alive, cluster.nodes)):
                 break
         await cluster.admit_replaced()
+
+    async def _replace_damaged(self, node: int) -> None:
+        """A disk that flips bits goes, noticed or not: a bit that nobody reads nobody notices.
+
+        Not before the others can do without it, if they ever can: what they fetch from it may
+        be what is damaged.
+        """
+        cluster = self.cluster
+        with suppress(TimeoutError):
+            await cluster.until(lambda: self._is_dispensable(node), "", 30.0)
+        if cluster.is_alive(node):
+            await cluster.kill(node)
+        cluster.replace_disk(node)
+        await self._restart_all()
+
+    def _is_dispensable(self, node: int) -> bool:
+        image = newest_image(self.cluster)
+        return image is not None and all(
+            any(int(member) != node for member in state.isr)
+            for topic in image.topics.by_id.values()
+            for state in topic.partitions.values()
+        )
 
     def _restarts_in_vain(self, node: int) -> bool:
         """Whether a node whose disk lost something gave up twice for the same reason."""

@@ -103,7 +103,7 @@ def test_what_is_drawn_keeps_to_the_budget_and_the_time(
 def test_seeds_draw_every_kind_and_every_shape() -> None:
     found: dict[type[Fault], int] = {}
     shapes: set[frozenset[tuple[int, int]]] = set()
-    for seed in range(300):
+    for seed in range(600):
         for fault in drawn(seed, FIVE).faults:
             found[type(fault)] = found.get(type(fault), 0) + 1
             if isinstance(fault, Cut):
@@ -216,3 +216,20 @@ def test_conditions_of_what_is_under_way() -> None:
     assert holds.stalled == {2}
     assert holds.free_bytes == {3: 0}
     assert holds.skew_ms == {4: -50}
+
+
+@pytest.mark.parametrize(
+    ("stalls", "is_lossy"),
+    [
+        ([(0, 8_000)], False),
+        ([(0, 8_001)], True),
+        ([(0, 5_000), (4_000, 5_000)], True),
+        ([(0, 5_000), (6_000, 5_000)], True),
+        ([(0, 5_000), (9_000, 5_000)], False),
+    ],
+)
+def test_a_disk_that_hangs_for_long_counts_as_lost(
+    stalls: list[tuple[int, int]], is_lossy: bool
+) -> None:
+    faults = [StalledDisk(at_ms, for_ms, 2) for at_ms, for_ms in stalls]
+    assert lossy_nodes(faults, is_power_loss_lossy=False) == ((2,) if is_lossy else ())
