@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.coordinator.append_errors import group_write_error, offset_write_error
-from tidelog.coordinator.classic_group import ClassicGroup, GroupSettings
+from tidelog.coordinator.classic import events as e
+from tidelog.coordinator.classic_group import ClassicGroup, GroupSettings, GroupState
 from tidelog.coordinator.classic_groups import ClassicGroups
 from tidelog.coordinator.commit_checks import (
     Committer,
@@ -146,6 +147,31 @@ def test_strangers() -> None:
 )
 def test_a_member_of_a_group_that_is_not_there(version: int, error: ErrorCode) -> None:
     assert check_commit(None, Committer("m", None, 1), version) is error
+
+
+def test_members_may_save_their_place_while_they_rejoin() -> None:
+    group = stable_group(MEMBER, STATIC)
+    group.step(0, e.LeaveGroup(1, (e.Leaver("s", "i"),)))
+    assert group.state is GroupState.PREPARING_REBALANCE
+    assert check_commit(group, Committer("m", None, 7), 8) is NONE
+    assert check_commit(group, Committer("s", None, 7), 8) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_commit_counts_as_a_heartbeat() -> None:
+    group = stable_group(MEMBER)
+    assert group.next_deadline_ms == 10
+    group.keep_alive(5, "m")
+    group.keep_alive(6, "ghost")
+    assert group.next_deadline_ms == 15
+
+
+def test_a_dead_group_takes_no_commits() -> None:
+    group = stable_group(MEMBER)
+    group.step(0, e.Closed(ErrorCode.NOT_COORDINATOR))
+    for sender in (Committer(), Committer("m", None, 7)):
+        assert check_commit(group, sender, 8) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = check_transactional_commit(group, sender)
+        assert error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_member_of_an_empty_group_is_unknown() -> None:
