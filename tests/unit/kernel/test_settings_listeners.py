@@ -118,6 +118,7 @@ def test_endpoints_of_a_broker() -> None:
             "advertised.listeners": "INTERNAL://b4:9092,HOST://localhost:19092,CTL://b4:9093",
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,HOST:PLAINTEXT,X:SSL",
             "controller.listener.names": "CTL",
+            "controller.quorum.voters": "1@c1:9093,2@c2:9093",
             "controller.quorum.bootstrap.servers": "c1:9093,c2:9093",
             "peer.dial.overrides": "1@127.0.0.1:5001",
         }
@@ -133,6 +134,40 @@ def test_endpoints_of_a_broker() -> None:
     assert found.rpc_advertised == SocketAddress("b4", 9093)
     assert found.bootstrap == (SocketAddress("c1", 9093), SocketAddress("c2", 9093))
     assert found.dial_overrides == {NodeId(1): SocketAddress("127.0.0.1", 5001)}
+
+
+def looking_for_controllers_at(servers: str, roles: str = "broker,controller") -> Settings:
+    return Settings.of(
+        {
+            "process.roles": roles,
+            "node.id": "4",
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "advertised.listeners": "PLAINTEXT://b4:9092,CONTROLLER://b4:9093",
+            "controller.quorum.bootstrap.servers": servers,
+        }
+    )
+
+
+@pytest.mark.parametrize("own", ["localhost:9093", "127.0.0.1:9093", "b4:9093"])
+def test_a_controller_that_looks_for_itself_is_alone(own: str) -> None:
+    settings = looking_for_controllers_at(own)
+    assert endpoints(settings).voters == {NodeId(4): SocketAddress.parse(own)}
+    assert conflicts(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("servers", "roles"),
+    [
+        ("b5:9093", "broker,controller"),
+        ("localhost:9094", "broker,controller"),
+        ("b4:9093,b5:9093", "broker,controller"),
+        ("b4:9093", "broker"),
+    ],
+)
+def test_others_must_know_the_voters(servers: str, roles: str) -> None:
+    [complaint] = conflicts(looking_for_controllers_at(servers, roles))
+    assert "controller.quorum.voters (id@host:port)" in complaint
+    assert f"bootstrap.servers ({servers.replace(',', ', ')}) is enough only" in complaint
 
 
 @pytest.mark.parametrize(

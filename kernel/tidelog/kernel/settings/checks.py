@@ -26,6 +26,7 @@ from tidelog.kernel.settings.values import Settings
 
 DEFAULT_RPC_HOST: Final = "127.0.0.1"
 DEFAULT_RPC_PORT: Final = 9093
+_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 _T = TypeVar("_T")
 _Listeners: TypeAlias = tuple[Listener, ...]
@@ -54,9 +55,11 @@ def endpoints(settings: Settings) -> Endpoints:
     names = tuple(name.upper() for name in settings.get_list("controller.listener.names"))
     listening = _listeners_of(settings, "listeners", names)
     told = _listeners_of(settings, "advertised.listeners", names)
-    voters = _voters_of(settings, "controller.quorum.voters")
     rpc = _named(names, listening) or Listener(
         _first(names), DEFAULT_RPC_HOST, DEFAULT_RPC_PORT, "PLAINTEXT"
+    )
+    voters = _voters_of(settings, "controller.quorum.voters") or _alone(
+        settings, rpc.address, (_named(names, told) or rpc).address
     )
     is_broker = "broker" in settings.get_list("process.roles")
     return Endpoints(
@@ -83,6 +86,21 @@ def _named(names: tuple[str, ...], listeners: _Listeners) -> Listener | None:
 
 def _clients(controllers: tuple[str, ...], listeners: _Listeners) -> _Listeners:
     return tuple(listener for listener in listeners if listener.name not in controllers)
+
+
+def _alone(settings: Settings, bound: SocketAddress, told: SocketAddress) -> _Nodes:
+    """A controller that is told to look for the controllers at its own address is the only one.
+
+    So says the file that comes with Kafka, which is meant for a quorum of one (KIP-853).
+    """
+    node_id, bootstrap = settings.get("node.id"), _bootstrap_of(settings)
+    if "controller" not in settings.get_list("process.roles") or len(bootstrap) != 1:
+        return {}
+    [address] = bootstrap
+    is_here = address.host in _LOOPBACK_NAMES and address.port == bound.port
+    if not isinstance(node_id, int) or not (is_here or address in (bound, told)):
+        return {}
+    return {NodeId(node_id): address}
 
 
 def _rpc_advertised(settings: Settings, voters: _Nodes, rpc: Listener) -> SocketAddress:
@@ -221,11 +239,15 @@ def _advertised_conflicts(addresses: Endpoints) -> list[str]:
 
 def _quorum_conflicts(settings: Settings, addresses: Endpoints) -> list[str]:
     if not addresses.voters:
-        if addresses.bootstrap:
-            return []
+        others = ", ".join(map(str, addresses.bootstrap))
         return [
-            "controller.quorum.voters (id@host:port) or controller.quorum.bootstrap.servers"
-            " (host:port) must say where the controllers are"
+            "controller.quorum.voters (id@host:port) must say where the controllers are"
+            + (
+                f"; controller.quorum.bootstrap.servers ({others}) is enough only for a"
+                " controller that is the only one"
+                if others
+                else ""
+            )
         ]
     node_id = settings.get("node.id")
     votes = node_id in addresses.voters

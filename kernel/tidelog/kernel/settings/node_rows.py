@@ -95,7 +95,7 @@ _QUORUM: Final = (
     Setting("controller.quorum.voters", Kind.LIST, (), _Q,
             "The controllers that vote, id@host:port, the same on every node."),
     Setting("controller.quorum.bootstrap.servers", Kind.LIST, (), _Q,
-            "Where to find the controllers, host:port, when the voters are not listed."),
+            "Instead of the voters, on a controller that is the only one: its own host:port."),
     Setting("controller.quorum.election.timeout.ms", Kind.INT, 1000, _Q,
             "How long a candidate waits for votes, before a random addition of up to as much.",
             allowed=AT_LEAST_0),
