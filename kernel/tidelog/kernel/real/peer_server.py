@@ -100,7 +100,7 @@ class GrpcPeerServer:
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         server.add_generic_rpc_handlers((self._router,))
         try:
-            port = server.add_insecure_port(str(address))
+            port = server.add_insecure_port(str(_bindable(address)))
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: {error}") from error
         await server.start()
@@ -220,6 +220,11 @@ async def _bring_in(context: RawContext, stream: BufferedStream[Any, Any], name:
                 await stream.inbox.put(data)
     # Only this direction: a caller that has said all may still listen.
     stream.inbox.end(StreamReset(f"{name} has ended it"))
+
+
+def _bindable(address: SocketAddress) -> SocketAddress:
+    """No host means every interface, which gRPC wants to be told."""
+    return address if address.host else SocketAddress("::", address.port)
 
 
 async def _carry_out(context: RawContext, stream: BufferedStream[Any, Any]) -> None:
