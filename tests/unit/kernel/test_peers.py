@@ -762,6 +762,17 @@ def test_a_port_that_is_taken(run: Run) -> None:
     run(story())
 
 
+def test_no_host_means_every_interface(run: Run) -> None:
+    async def story() -> None:
+        server = server_of()
+        bound = await server.start(SocketAddress("", 0))
+        _, writer = await asyncio.open_connection("127.0.0.1", bound.port)
+        writer.close()
+        await server.close()
+
+    run(story())
+
+
 # ---- descriptors of methods
 
 
