@@ -544,9 +544,11 @@ class Log(ReadableLog):
             self.on_truncating(self.tp, end)
 
     def _remove_segments_above(self, offset: Offset) -> None:
-        # Newest first: whatever a crash leaves behind is a beginning of the log.
+        # Newest first, and the very first for itself: what a crash leaves begins where it did.
         removed = self.segments.remove_above(offset)
         for segment in removed:
+            if not self.segments and segment is removed[-1]:
+                self._disk.sync_dir(self.directory)
             self._discard(segment)
             self._remove_files(segment.base_offset)
         if removed:

@@ -66,7 +66,7 @@ def _open(opening: Opening, report: Report, *, verify_all: bool) -> Steps[Log]:
     epochs = _load_epochs(opening, report)
     if not verify_all and _is_believed(opening, segments, report):
         changed = yield from rebuild_bad_indexes(opening, segments, names, unindexed, report)
-        yield from _restore_epochs(epochs, segments)
+        yield from _restore_epochs(opening, epochs, segments)
         log = yield from _assemble(opening, segments, producers, epochs, report, is_clean=True)
     else:
         recovery = UncleanRecovery(
@@ -74,7 +74,7 @@ def _open(opening: Opening, report: Report, *, verify_all: bool) -> Steps[Log]:
         )
         flushed = segments[: recovery.first]
         changed = yield from rebuild_bad_indexes(opening, flushed, names, unindexed, report)
-        yield from _restore_epochs(epochs, flushed)
+        yield from _restore_epochs(opening, epochs, flushed)
         yield from recovery.run()
         changed += recovery.segments[recovery.first :]
         log = yield from _assemble(
@@ -224,14 +224,28 @@ def _load_epochs(opening: Opening, report: Report) -> EpochCache:
         return EpochCache([])
 
 
-def _restore_epochs(epochs: EpochCache, segments: list[Segment]) -> Steps[None]:
-    """Where the checkpoint is lost, the batches know."""
-    if epochs.entries:
+def _restore_epochs(opening: Opening, epochs: EpochCache, segments: list[Segment]) -> Steps[None]:
+    """Where the checkpoint is lost, or begins behind the log's start, the batches know.
+
+    The latter happens when a raised log start was forgotten in a crash, but not the epochs
+    that had been cut to it.
+    """
+    known = epochs.entries
+    if not segments or (known and opening.was_clean):
         return
+    start = known[0].start_offset if known else Offset(2**63 - 1)
+    if start <= max(opening.log_start, segments[0].base_offset):
+        return
+    epochs.clear()
     for segment in segments:
+        if segment.base_offset >= start:
+            break
         for count, (_, header) in enumerate(segment.batches()):
             latest = epochs.latest_epoch
-            if header.leader_epoch > (-1 if latest is None else latest):
+            is_new = header.leader_epoch > (-1 if latest is None else latest)
+            if is_new and header.base_offset < start:
                 epochs.assign(header.leader_epoch, header.base_offset)
             if count % 4096 == 0:
                 yield
+    for entry in known:
+        epochs.assign(*entry)

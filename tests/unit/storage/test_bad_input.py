@@ -437,6 +437,21 @@ def test_epochs_that_were_cut_off_behind_the_first_verified_segment_are_not_beli
     assert [tuple(entry) for entry in log.epochs.entries] == [(2, 0)]
 
 
+def test_epochs_reach_back_to_a_log_start_that_was_forgotten() -> None:
+    """The start was raised and the epochs cut to it; then only the epochs were written."""
+    disk = SimDisk()
+    log, _ = open_at(disk, small_config())
+    for number in range(8):
+        append(log, b"%d" % number * 60, epoch=number // 3)
+    log.advance_high_watermark(log.end_offset)
+    log.raise_log_start(Offset(5))
+    log.write_epochs()
+    end = log.end_offset
+    log, _ = open_at(disk.kill(), small_config(), recovery_point=end)
+    assert log.log_start == 0
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 3), (2, 6)]
+
+
 # --- checkpoints and identity -------------------------------------------------------------------
 
 
