@@ -27,7 +27,6 @@ from protocol_golden import GOLDEN
 from tidelog.simulation import World, run_simulation
 from tidelog.wire.protocol.apis import APIS
 
-
 DIFFERENCES = ADMINISTRATION | TRANSACTIONS
 
 
