@@ -22,12 +22,11 @@ def node_log() -> NodeLog:
 def cluster(node_log: NodeLog) -> Iterator[LocalCluster]:
     with LocalCluster(3, on_line=node_log.add) as running:
         yield running
+        running.kill_all()  # nobody will look at its data
 
 
 @pytest.fixture(autouse=True)
-def _nodes_report_nothing_unforeseen(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No test may leave an unhandled exception in a node's log."""
+def _nothing_unforeseen_is_printed(node_log: NodeLog) -> Iterator[None]:
+    """No test may leave an exception that nobody handled in a node's log."""
     yield
-    if "cluster" in request.fixturenames:
-        log: NodeLog = request.getfixturevalue("node_log")
-        assert not log.unforeseen(), "\n".join(log.unforeseen())
+    assert not (odd := node_log.unforeseen()), "\n".join(odd)

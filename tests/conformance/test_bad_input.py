@@ -57,6 +57,7 @@ def node() -> Iterator[Node]:
         ids = differential_errors.set_up(target)
         yield Node(one.kafka, one.process.pid, ids, log)
         assert one.is_running
+        running.kill_all()
 
 
 @pytest.fixture(autouse=True)

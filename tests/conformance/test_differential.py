@@ -32,6 +32,7 @@ def lone_node() -> Iterator[Target]:
     log = NodeLog()
     with LocalCluster(1, settings=settings, on_line=log.add) as running:
         yield Target(running.bootstrap)
+        running.kill_all()
     assert not log.unforeseen()
 
 
