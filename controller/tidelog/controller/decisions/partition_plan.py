@@ -71,6 +71,7 @@ class PartitionPlan:
     emptied: frozenset[NodeId] = frozenset()
     """Replicas that have certainly lost everything; they are not even a last known leader."""
     directories: tuple[DirectoryId, ...] | None = None
+    """Where ``replicas`` are, one for each, if that is about to change."""
 
     def without(self, brokers: Iterable[NodeId]) -> PartitionPlan:
         """The same with these brokers out of the ISR (they may stay eligible)."""
@@ -154,7 +155,13 @@ def _complete_reassignment(plan: PartitionPlan) -> PartitionPlan:
     if not replicas or not set(replicas) <= set(plan.isr):
         return plan
     isr = tuple(broker for broker in plan.isr if broker in replicas)
-    return dataclasses.replace(plan, replicas=replicas, isr=isr, adding=(), removing=())
+    directories = plan.directories
+    if directories is not None:
+        known = dict(zip(plan.replicas, directories, strict=True))
+        directories = tuple(known[broker] for broker in replicas)
+    return dataclasses.replace(
+        plan, replicas=replicas, isr=isr, adding=(), removing=(), directories=directories
+    )
 
 
 def _drop_suspects(plan: PartitionPlan) -> PartitionPlan:

@@ -146,3 +146,11 @@ def test_a_replica_that_comes_back_starts_empty(four: Scene) -> None:
     move(four, 1, 2)
     move(four, 1, 2, 3)
     assert four.set_isr("t", 0, 1, 2, 3) is ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_a_move_that_completes_at_once_keeps_a_directory_for_each_replica(four: Scene) -> None:
+    """Targets that are all in sync already: replicas and directories shrink together."""
+    assert move(four, 3, 1) is ErrorCode.NONE
+    assert lists(four) == "3,1||"
+    state = four.state("t")
+    assert len(state.directories) == len(state.replicas)
