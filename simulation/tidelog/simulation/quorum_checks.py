@@ -243,6 +243,8 @@ def check_state(ref: PartitionRef, state: PartitionState) -> None:
     """What every state of a partition has to be."""
     if not set(state.isr) <= set(state.replicas) or len(set(state.isr)) != len(state.isr):
         raise Violation(f"{ref}: the ISR is no set of replicas in {state}")
+    if len(state.directories) != len(state.replicas):
+        raise Violation(f"{ref}: not one directory for each replica in {state}")
     if state.leader != LEADERLESS and state.leader not in state.isr:
         raise Violation(f"{ref}: the leader is not in sync in {state}")
     if set(state.elr) & set(state.isr):

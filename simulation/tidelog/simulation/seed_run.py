@@ -97,11 +97,15 @@ class SeedRun(ABC):
 
     def look(self) -> None:
         """Called at every moment; the costly checks are made at short intervals."""
-        self.defects.check()
-        now_ms = self.world.loop.elapsed_ms()
-        if now_ms - self._looked_ms >= LOOK_INTERVAL_MS:
-            self._looked_ms = now_ms
-            self.check()
+        try:
+            self.defects.check()
+            now_ms = self.world.loop.elapsed_ms()
+            if now_ms - self._looked_ms >= LOOK_INTERVAL_MS:
+                self._looked_ms = now_ms
+                self.check()
+        except BaseException:
+            self.cluster.trace.close()
+            raise
 
     def check(self) -> None:
         self.quorum_checks.look()
@@ -206,7 +210,10 @@ def run_seed(kind: type[SeedRun], seed: int, schedule: FaultSchedule | None = No
     async def main(world: World) -> None:
         run = kind(world, schedule)
         begun.append(run)
-        await run.run()
+        try:
+            await run.run()
+        finally:
+            run.cluster.trace.close()
 
     failure: str | None = None
     try:

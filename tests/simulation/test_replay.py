@@ -1,0 +1,114 @@
+"""The same seed is the same run, in any process; what fails can be told and made smaller."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tidelog.simulation import runner
+from tidelog.simulation.__main__ import main
+from tidelog.simulation.cluster_run import ClusterRun
+from tidelog.simulation.history import Violation
+from tidelog.simulation.quorum_run import QuorumRun
+from tidelog.simulation.runner import Order, describe_failure, run_many, run_one, shrunk
+from tidelog.simulation.seed_run import SeedResult
+
+SCRIPT = (
+    "import sys; from tidelog.simulation.runner import run_one;"
+    " result = run_one(sys.argv[1], int(sys.argv[2]));"
+    " print(result.digest, result.events, result.failure)"
+)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("quorum", 3), ("cluster", 4)])
+def test_a_seed_replays_in_other_processes_whatever_their_hash_seed(kind: str, seed: int) -> None:
+    told = set()
+    for hash_seed in ("0", "1", "4711"):
+        run = subprocess.run(
+            [sys.executable, "-c", SCRIPT, kind, str(seed)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told.add(run.stdout.strip())
+    here = run_one(kind, seed)
+    told.add(f"{here.digest} {here.events} {here.failure}")
+    assert len(told) == 1, told
+    assert here.events > 1_000
+
+
+def test_another_seed_is_another_run() -> None:
+    assert run_one("quorum", 1).digest != run_one("quorum", 2).digest
+
+
+class BrokenQuorumRun(QuorumRun):
+    """Fails whenever a node was paused; stands for a defect that one kind of fault shows."""
+
+    kind = "broken"
+
+    async def finish(self) -> None:
+        await super().finish()
+        if any("Pause" in str(fault) for fault in self.schedule.faults):
+            raise Violation("it was paused")
+
+
+@pytest.fixture
+def failing_seed(monkeypatch: pytest.MonkeyPatch) -> SeedResult:
+    monkeypatch.setitem(runner.KINDS, "broken", BrokenQuorumRun)
+    for seed in range(1, 200):
+        result = run_one("broken", seed)
+        if result.failure is not None and len(result.schedule.faults) > 3:
+            return result
+    raise AssertionError("no seed pauses a node")
+
+
+def test_a_failing_seed_tells_all_and_shrinks(failing_seed: SeedResult) -> None:
+    text = describe_failure(failing_seed)
+    assert "Violation: it was paused" in text
+    assert f"make sim KIND=broken SEED={failing_seed.seed}" in text
+    assert failing_seed.digest in text
+    assert repr(failing_seed.schedule) in text
+    smaller = shrunk(failing_seed)
+    assert len(smaller.faults) == 1
+    assert "Pause" in str(smaller.faults[0])
+
+
+def test_failures_are_counted_and_make_the_command_fail(
+    failing_seed: SeedResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = io.StringIO()
+    order = Order("broken", failing_seed.seed, 1, processes=1)
+    assert [one.seed for one in run_many(order, out)] == [failing_seed.seed]
+    assert "1 failed" in out.getvalue()
+    assert main(["run", "--kind", "broken", "--seed", str(failing_seed.seed)]) == 1
+    assert "FAILED broken seed" in capsys.readouterr().out
+
+
+def test_the_command_runs_seeds_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--kind", "quorum", "--seed", "1", "--count", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "3/3 quorum seeds" in out
+    assert "3 quorum seeds from 1 on, 0 failed" in out
+
+
+def test_time_is_a_limit_too() -> None:
+    out = io.StringIO()
+    assert run_many(Order("quorum", 1, 1_000, minutes=0.0, processes=2), out) == []
+    assert "seeds from 1 on, 0 failed" in out.getvalue()
+
+
+def test_a_look_at_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--kind", "quorum", "--seed", "2", "--trace"]) == 0
+    told = capsys.readouterr()
+    assert "the leader of term 1" in told.err
+    assert run_one("quorum", 2).digest in told.out
+    assert main(["shrink", "--kind", "quorum", "--seed", "2"]) == 1
+
+
+def test_the_kinds_are_those_the_command_knows() -> None:
+    assert {QuorumRun.kind, ClusterRun.kind} == set(runner.KINDS)

@@ -1,0 +1,22 @@
+"""A fixed set of seeds of each kind. A failing one prints its schedule and how to run it again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.simulation.runner import describe_failure, run_one
+
+QUORUM_SEEDS = range(1, 41)
+CLUSTER_SEEDS = range(1, 25)
+
+
+@pytest.mark.parametrize("seed", QUORUM_SEEDS)
+def test_quorum(seed: int) -> None:
+    result = run_one("quorum", seed)
+    assert result.failure is None, describe_failure(result)
+
+
+@pytest.mark.parametrize("seed", CLUSTER_SEEDS)
+def test_cluster(seed: int) -> None:
+    result = run_one("cluster", seed)
+    assert result.failure is None, describe_failure(result)
