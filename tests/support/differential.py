@@ -122,6 +122,14 @@ class Target:
             include_topic_authorized_operations=False,
         )
 
+    def await_topic(self, name: str) -> Uuid:
+        """The id of a topic that was created a moment ago."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (topic := self.topic(name)).topic_id is None or not topic.partitions:
+            assert time.monotonic() < deadline, name
+            time.sleep(0.01)
+        return Uuid(topic.topic_id.bytes)
+
     def topic_ids(self) -> dict[str, Uuid]:
         answer = self._describe(None)
         return {topic.name: Uuid(topic.topic_id.bytes) for topic in answer.topics}
@@ -295,6 +303,8 @@ def _comparable(value: Any, target: Target, ids: Ids, *, is_live: bool) -> Any:
         plain["cluster_id"] = "a cluster"
     if is_live and plain.get("topic_id") is not None:
         plain["topic_id"] = ids.to_recorded(plain["topic_id"])
+    if "current_voters" in plain:
+        plain["leader_epoch"] = "a term"
     if plain.get("producer_id", -1) >= 0:
         plain["producer_id"] = "a producer"
     if "partition_size" in plain:

@@ -29,6 +29,7 @@ def set_up(target: Target) -> Ids:
     brokers = sorted(target.brokers)[:2]
     target.delete_topics([TOPIC] if TOPIC in target.topic_ids() else [])
     target.create_topic(TOPIC, configs={"retention.ms": "-1"}, replicas=brokers)
+    target.await_topic(TOPIC)
     epoch = 0
     for step in described["steps"]:
         if step["op"] == "restart":

@@ -106,8 +106,8 @@ def replay(target: Target, ids: Ids) -> tuple[int, list[Finding]]:
         finding = compare(call, answer, target, ids)
         if finding is not None:
             findings.append(finding)
-        if answer == CLOSED:
-            del connections[name]
+        if CLOSED in (answer, call.outcome) or SILENT in (answer, call.outcome):
+            connections.pop(name).close()
     return len(calls), findings
 
 

@@ -18,7 +18,6 @@ from differential import Finding, Ids, Plain, Recorded, Target, compare, sent_re
 from protocol_golden import GOLDEN
 from raw_client import SILENT, RawConnection
 
-from tidelog.kernel.ids import Uuid
 from tidelog.wire.batch import HEADER_SIZE, read_header
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.records import Record, build_batch
@@ -122,8 +121,8 @@ def _set_up(target: Target, frames: list[Plain]) -> Ids:
         name, partitions = topic["name"], len(topic["partitions"])
         if name not in _INTERNAL or name not in existing:
             target.create_topic(name, partitions)
+        live = target.await_topic(name)
         if "topicId" in topic:
-            live = Uuid(target.topic(name).topic_id.bytes)
             ids.learn_topic(topic["topicId"], str(live))
         for partition in range(partitions):
             _fill(target, name, partition, ends.get((name, partition), 0))
