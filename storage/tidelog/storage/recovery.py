@@ -168,7 +168,11 @@ def _assemble(
     log.epochs_are_dirty = dirty or not is_clean
     producers.delete_snapshots_above(end)
     producers.delete_strays(listed.bases)
-    yield from log.rebuild_producers()
+    if is_clean or producers.end_offset != end:
+        yield from log.rebuild_producers()
+    else:
+        # The walk over the log has brought the producers to its end already.
+        producers.states.on_high_watermark(log.high_watermark)
     return log
 
 

@@ -90,6 +90,7 @@ class UncleanRecovery:
         progress = yield from self._walk()
         if self._blamed is not None:
             progress = yield from self._walk()
+        self._producers.end_offset = progress.next_offset
         self._judge_end(progress.next_offset)
 
     def _first_unflushed(self) -> int:
