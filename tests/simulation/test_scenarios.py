@@ -149,7 +149,11 @@ def test_a_leader_that_is_stopped_and_goes_on_later(pause_s: float) -> None:
         await lab.begin()
         await lab.until_in_sync()
         leader = lab.leader()
+        # So slow that a flush is under way when it stops.
+        lab.cluster.slow_disk(leader, 200.0)
+        await lab.pass_time(0.5)
         lab.cluster.pause(leader)
+        lab.cluster.slow_disk(leader, 0.0)
         await lab.pass_time(pause_s)
         if pause_s > 4.5:
             assert lab.leader() != leader
@@ -208,6 +212,27 @@ def test_a_node_that_is_asked_to_stop_hands_over_first() -> None:
     simulate(scenario)
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_retry_is_recognised_after_all_nodes_were_stopped_and_started(seed: int) -> None:
+    """Hazard 24: a snapshot knows one batch of each producer; the last five are in the log."""
+
+    async def scenario(lab: SimLab) -> None:
+        await lab.begin()
+        for _ in range(3):
+            await lab.until_acknowledged(15)
+            for node in (1, 2, 3):
+                lab.cluster.stop(node)
+            for node in (1, 2, 3):
+                await lab.until_down(node)
+            await lab.cluster.start()
+            await lab.cluster.until_serving()
+        await lab.until_acknowledged(5)
+        await lab.finish()
+        assert lab.cluster.halts == []
+
+    simulate(scenario, seed=seed, workload=replace(STEADY, window=5, pause_s=0.01))
+
+
 # --- wiped disks -----------------------------------------------------------------------
 
 
@@ -251,17 +276,40 @@ def test_a_report_that_was_under_way_does_not_admit_a_wiped_follower(seed: int) 
             lab.cluster.network.set_quality(leader, controller, slow, "control")
         await lab.cluster.restart(follower)
 
-        def has_report() -> bool:
-            replicas = lab.cluster.replicas(leader)
-            partition = None if replicas is None else replicas.partitions.get(lab.ref())
-            machine = None if partition is None else partition.leader
-            return machine is not None and machine.pending_report is not None
-
-        await lab.cluster.until(has_report, "the leader wants it back", 20.0)
+        await lab.cluster.until(lambda: lab.has_report(leader), "it is wanted back", 20.0)
         await lab.cluster.kill(follower)
         lab.cluster.replace_disk(follower)
         await lab.cluster.restart(follower)
         await lab.pass_time(3.0)
+        lab.cluster.network.heal()
+        await lab.until_acknowledged(5)
+        await lab.finish()
+
+    simulate(scenario, seed=seed, plan=APART)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_report_that_is_sent_again_says_what_it_said(seed: int) -> None:
+    """Hazard 6 too: sending it again must not make it speak of the follower's next incarnation."""
+
+    async def scenario(lab: SimLab) -> None:
+        await lab.begin()
+        await lab.until_in_sync()
+        leader = lab.leader()
+        follower = lab.followers()[seed % 2]
+        await lab.cluster.kill(follower)
+        await lab.until_acknowledged(10)
+        # What the leader says to the controllers waits; what they say to it arrives.
+        for controller in lab.cluster.plan.controllers:
+            lab.cluster.network.cut(leader, controller, "control")
+        await lab.cluster.restart(follower)
+        await lab.cluster.until(lambda: lab.has_report(leader), "it is wanted back", 2.0)
+        await lab.cluster.kill(follower)
+        lab.cluster.replace_disk(follower)
+        await lab.cluster.restart(follower)
+        await lab.cluster.until(lambda: lab.cluster.nodes[follower].is_serving, "it is back", 2.0)
+        for controller in lab.cluster.plan.controllers:
+            lab.cluster.network.reset(leader, controller, "control")
         lab.cluster.network.heal()
         await lab.until_acknowledged(5)
         await lab.finish()

@@ -125,6 +125,13 @@ class SimLab:
         assert image is not None
         return [int(n) for n, broker in image.brokers.items() if broker.fenced]
 
+    def has_report(self, leader: int, index: int = 0) -> bool:
+        """Whether a leader has told the controller of an ISR and does not know the outcome."""
+        replicas = self.cluster.replicas(leader)
+        partition = None if replicas is None else replicas.partitions.get(self.ref(index))
+        machine = None if partition is None else partition.leader
+        return machine is not None and machine.pending_report is not None
+
     def voters(self) -> list[ReplicaKey]:
         """By the newest active controller."""
         active = self.cluster.active_controller

@@ -59,9 +59,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _trace(kind: str, seed: int) -> int:
-    logging.getLogger("tidelog").addHandler(NodeLog(sys.stderr))
-    logging.getLogger("tidelog").setLevel(logging.INFO)
-    result = run_one(kind, seed)
+    logger, node_log = logging.getLogger("tidelog"), NodeLog(sys.stderr)
+    logger.addHandler(node_log)
+    logger.setLevel(logging.INFO)
+    try:
+        result = run_one(kind, seed)
+    finally:
+        logger.removeHandler(node_log)
+        logger.setLevel(logging.NOTSET)
     if result.failure is not None:
         print(describe_failure(result))
         return 1

@@ -35,10 +35,14 @@ class Order:
 def run_one(kind: str, seed: int, schedule: FaultSchedule | None = None) -> SeedResult:
     """One seed in this process; what nodes log goes nowhere."""
     logger = logging.getLogger("tidelog")
-    logger.propagate = False
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-    return run_seed(KINDS[kind], seed, schedule)
+    did_propagate, logger.propagate = logger.propagate, False
+    quiet = logging.NullHandler()
+    logger.addHandler(quiet)
+    try:
+        return run_seed(KINDS[kind], seed, schedule)
+    finally:
+        logger.removeHandler(quiet)
+        logger.propagate = did_propagate
 
 
 def run_many(order: Order, out: TextIO = sys.stdout) -> list[SeedResult]:
