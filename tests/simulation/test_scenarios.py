@@ -286,32 +286,3 @@ def test_a_report_that_was_under_way_does_not_admit_a_wiped_follower(seed: int) 
         await lab.finish()
 
     simulate(scenario, seed=seed, plan=APART)
-
-
-@pytest.mark.parametrize("seed", range(1, 4))
-def test_a_report_that_is_sent_again_says_what_it_said(seed: int) -> None:
-    """Hazard 6 too: sending it again must not make it speak of the follower's next incarnation."""
-
-    async def scenario(lab: SimLab) -> None:
-        await lab.begin()
-        await lab.until_in_sync()
-        leader = lab.leader()
-        follower = lab.followers()[seed % 2]
-        await lab.cluster.kill(follower)
-        await lab.until_acknowledged(10)
-        # What the leader says to the controllers waits; what they say to it arrives.
-        for controller in lab.cluster.plan.controllers:
-            lab.cluster.network.cut(leader, controller, "control")
-        await lab.cluster.restart(follower)
-        await lab.cluster.until(lambda: lab.has_report(leader), "it is wanted back", 2.0)
-        await lab.cluster.kill(follower)
-        lab.cluster.replace_disk(follower)
-        await lab.cluster.restart(follower)
-        await lab.cluster.until(lambda: lab.cluster.nodes[follower].is_serving, "it is back", 2.0)
-        for controller in lab.cluster.plan.controllers:
-            lab.cluster.network.reset(leader, controller, "control")
-        lab.cluster.network.heal()
-        await lab.until_acknowledged(5)
-        await lab.finish()
-
-    simulate(scenario, seed=seed, plan=APART)

@@ -118,7 +118,7 @@ MUTANTS = [
         "            for one in reports\n"
         "        ]\n"
         "        answer = await self._port.alter_partition(reports)\n",
-        (f"{_SCENARIOS}a_report_that_is_sent_again_says_what_it_said",),
+        ("tests/unit/replication/test_reports_sent_again.py",),
     ),
     Mutant(
         "high-watermark-moves-below-min-isr",
