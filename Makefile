@@ -71,6 +71,15 @@ SEED ?= 1
 fuzz: .venv/.dev  ## send COUNT malformed frames from SEED, print what another client notices
 	$(V)/python tests/soak/fuzz.py --count $(COUNT) --seed $(SEED)
 
+# One seed, many, or as many as fit into some minutes: make sim KIND=quorum SEED=100 MINUTES=10
+KIND ?= cluster
+
+.PHONY: sim
+sim: COUNT = $(if $(MINUTES),1000000,1)
+sim: .venv/.dev  ## run seeds of the simulation (KIND=cluster|quorum SEED= COUNT= MINUTES=)
+	$(V)/python -m tidelog.simulation run --kind $(KIND) --seed $(SEED) --count $(COUNT) \
+		$(if $(MINUTES),--minutes $(MINUTES))
+
 .PHONY: lint
 lint: .venv/.dev  ## check style and formatting
 	$(V)/ruff check .
