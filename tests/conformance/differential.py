@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "support")]
 import differential_epochs  # noqa: E402
 import differential_errors  # noqa: E402
 import differential_wire  # noqa: E402
-from differential import Finding, Target, judge, unequal  # noqa: E402
+from differential import Finding, judge, unequal  # noqa: E402
 from golden_replay import error_setup  # noqa: E402
 from known_differences import (  # noqa: E402
     ADMINISTRATION,
@@ -29,6 +29,7 @@ from known_differences import (  # noqa: E402
     Difference,
     Key,
 )
+from live_target import Target  # noqa: E402
 
 SUITES = ("errors", "wire", "epochs")
 KNOWN: dict[str, dict[Key, Difference]] = {

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import differential_errors
 import pytest
-from differential import Ids, Target
+from differential import Ids
 from fuzz_run import Worker, fuzz, produced_code, resident_bytes
+from live_target import Target
 from malformed import produce_request
 from node_log import NodeLog
 from raw_client import RawConnection

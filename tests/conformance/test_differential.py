@@ -12,9 +12,10 @@ import differential_epochs
 import differential_errors
 import differential_wire
 import pytest
-from differential import BUILT, Finding, Judgement, Target, judge, unequal
+from differential import Finding, Judgement, judge, unequal
 from golden_replay import error_setup
 from known_differences import ADMINISTRATION, DATA, LIVE_ADMINISTRATION, WIRE
+from live_target import BUILT, Target
 from node_log import NodeLog
 from protocol_golden import GOLDEN
 

@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1] / "support")]
 
 import differential_errors  # noqa: E402
-from differential import Target  # noqa: E402
 from fuzz_run import Worker, fuzz, peak_bytes, resident_bytes  # noqa: E402
+from live_target import Target  # noqa: E402
 from node_log import NodeLog  # noqa: E402
 
 from tidelog.testing.local_cluster import LocalCluster  # noqa: E402

@@ -1,28 +1,24 @@
 """The same raw requests to two brokers: Apache Kafka 4.3.1, which was recorded, and a live one.
 
-A ``Target`` is the live one, any broker that speaks the protocol. Ids that a broker draws (of
-topics, of fetch sessions) differ: ``Ids`` puts the live ones into requests, and comparable answers
-speak of the recorded ones. What differs from run to run is masked, the rest must be equal.
+Ids that a broker draws (of topics, of fetch sessions) differ: ``Ids`` puts the live ones into
+requests, and comparable answers speak of the recorded ones. What differs from run to run is masked,
+the rest must be equal.
 """
 
 from __future__ import annotations
 
 import base64
-import datetime
 import re
 import struct
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
-from golden_masks import SERVED, codes, masked
+from golden_masks import codes, masked
 from golden_replay import decoded
 from known_differences import Difference, Key
-from raw_client import PATIENCE_S, RawConnection
 
-from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.ids import ZERO_UUID, Uuid
 from tidelog.wire.batch import CRC_START, HEADER_SIZE, check_batch, read_header
 from tidelog.wire.errors import CorruptBatch
@@ -30,21 +26,12 @@ from tidelog.wire.protocol.apis import ApiKey
 
 Plain = dict[str, Any]
 
-BUILT: Final = SERVED | {
-    ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS,
-}  # fmt: skip
-"""What is compared, if the target advertises it."""
-
 LONG_AGO_MS: Final = 1_750_000_000_000
 """Recorded timestamps are either made up and older than this, or of the day of recording."""
 
-SECONDS_20: Final = datetime.timedelta(seconds=20)
-_SOFTWARE: Final[Plain] = {"client_software_name": "differential", "client_software_version": "1"}
 _TIMES: Final = struct.Struct(">qq")
 _BASE_TIMESTAMP_AT: Final = 27
 _CRC_AT: Final = 17
-_NOT_YET: Final = (3, 5, 6)
 _BROKER: Final = 4
 _STATIC: Final = 4
 _DEFAULT: Final = 5
@@ -86,110 +73,6 @@ class Finding(NamedTuple):
     @property
     def their_codes(self) -> tuple[int, ...] | str:
         return self.theirs if isinstance(self.theirs, str) else tuple(codes(self.theirs))
-
-
-class Target:
-    """A live broker or cluster, set up and asked over raw connections."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.address = SocketAddress.parse(bootstrap.split(",")[0])
-        self.admin = RawConnection(self.address)
-        versions = self.admin.ask(ApiKey.API_VERSIONS, 3, **_SOFTWARE)
-        self.advertised = {
-            int(a.api_key): (a.min_version, a.max_version) for a in versions.api_keys
-        }
-        described = self._describe([])
-        self.cluster_id = str(described.cluster_id)
-        self.brokers = {
-            int(b.node_id): SocketAddress(b.host, int(b.port)) for b in described.brokers
-        }
-
-    def compares(self, api_key: int | None) -> bool:
-        return api_key is None or (api_key in BUILT and api_key in self.advertised)
-
-    def connect(self, node: int | None = None) -> RawConnection:
-        return RawConnection(self.address if node is None else self.brokers[node])
-
-    def topic(self, name: str) -> Any:
-        return self._describe([{"name": name, "topic_id": None}]).topics[0]
-
-    def _describe(self, topics: list[Plain] | None) -> Any:
-        return self.admin.ask(
-            ApiKey.METADATA,
-            12,
-            topics=topics,
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-
-    def await_topic(self, name: str) -> Uuid:
-        """The id of a topic that was created a moment ago."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (topic := self.topic(name)).topic_id is None or not topic.partitions:
-            assert time.monotonic() < deadline, name
-            time.sleep(0.01)
-        return Uuid(topic.topic_id.bytes)
-
-    def topic_ids(self) -> dict[str, Uuid]:
-        answer = self._describe(None)
-        return {topic.name: Uuid(topic.topic_id.bytes) for topic in answer.topics}
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        configs: Mapping[str, str] | None = None,
-        replicas: Iterable[int] = (),
-    ) -> None:
-        assignment = [{"partition_index": 0, "broker_ids": list(replicas)}] if replicas else []
-        answer = self.admin.ask(
-            ApiKey.CREATE_TOPICS,
-            7,
-            timeout_s=30,
-            topics=[
-                {
-                    "name": name,
-                    "num_partitions": -1 if assignment else partitions,
-                    "replication_factor": -1 if assignment else 1,
-                    "assignments": assignment,
-                    "configs": [{"name": n, "value": v} for n, v in (configs or {}).items()],
-                }
-            ],
-            timeout=SECONDS_20,
-        )
-        [row] = answer.topics
-        assert int(row.error_code) == 0, (name, row)
-
-    def delete_topics(self, names: Iterable[str]) -> None:
-        rows = [{"name": name, "topic_id": None} for name in names]
-        if rows:
-            self.admin.ask(ApiKey.DELETE_TOPICS, 6, 30, topics=rows, timeout=SECONDS_20)
-
-    def produce(self, topic: str, batch: bytes, partition: int = 0, node: int | None = None) -> int:
-        """The base offset; tried again while a new topic is not in place yet."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            code, offset = self._try_to_produce(topic, batch, partition, node)
-            if code == 0:
-                return offset
-            assert code in _NOT_YET and time.monotonic() < deadline, (topic, partition, code)
-            time.sleep(0.01)
-
-    def _try_to_produce(
-        self, topic: str, batch: bytes, partition: int, node: int | None
-    ) -> tuple[int, int]:
-        with self.connect(node) as connection:
-            answer = connection.ask(
-                ApiKey.PRODUCE,
-                9,
-                acks=-1,
-                timeout=SECONDS_20,
-                topic_data=[
-                    {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
-                ],
-            )
-        [row] = answer.responses[0].partition_responses
-        return int(row.error_code), int(row.base_offset)
 
 
 @dataclass
@@ -235,7 +118,7 @@ def _named_ids(value: Any) -> Iterator[tuple[str, str]]:
             yield from _named_ids(one)
 
 
-def compare(call: Recorded, answer: bytes | str, target: Target, ids: Ids) -> Finding | None:
+def compare(call: Recorded, answer: bytes | str, ids: Ids) -> Finding | None:
     """None if the live answer is as good as the recorded one."""
     if isinstance(answer, str) or call.response is None:
         ours = answer if isinstance(answer, str) else "response"
@@ -249,8 +132,8 @@ def compare(call: Recorded, answer: bytes | str, target: Target, ids: Ids) -> Fi
     if call.api_key == ApiKey.FETCH and not call.has_same_records:
         _forget_records(theirs)
         _forget_records(ours_plain)
-    mine = masked(_comparable(ours_plain, target, ids, is_live=True), _known(ids))
-    other = masked(_comparable(theirs, target, ids, is_live=False), _known(ids))
+    mine = masked(_comparable(ours_plain, ids, is_live=True), _known(ids))
+    other = masked(_comparable(theirs, ids, is_live=False), _known(ids))
     return None if mine == other else Finding(call, mine, other)
 
 
@@ -289,13 +172,13 @@ _OF_A_RUN: Final = {
 }  # fmt: skip
 
 
-def _comparable(value: Any, target: Target, ids: Ids, *, is_live: bool) -> Any:
+def _comparable(value: Any, ids: Ids, *, is_live: bool) -> Any:
     """Without what differs from run to run, beyond what ``masked`` takes out."""
     if isinstance(value, list):
-        return [_comparable(one, target, ids, is_live=is_live) for one in value]
+        return [_comparable(one, ids, is_live=is_live) for one in value]
     if not isinstance(value, dict):
         return value
-    plain = {n: _comparable(v, target, ids, is_live=is_live) for n, v in value.items()}
+    plain = {n: _comparable(v, ids, is_live=is_live) for n, v in value.items()}
     for name, word in _OF_A_RUN.items():
         if plain.get(name) not in (None, "", 0, -1):
             plain[name] = word

@@ -10,7 +10,8 @@ import json
 import time
 from typing import Any, Final
 
-from differential import SECONDS_20, Finding, Ids, Plain, Recorded, Target, compare
+from differential import Finding, Ids, Plain, Recorded, compare
+from live_target import SECONDS_20, Target
 from protocol_golden import GOLDEN
 
 from tidelog.wire.protocol.apis import ApiKey
@@ -101,7 +102,7 @@ def replay(target: Target, ids: Ids) -> tuple[int, list[Finding]]:
                 bytes.fromhex(case["responseHex"])[4:],
             )
             answer = connection.exchange(ids.to_live(call.request))
-            finding = compare(call, answer, target, ids)
+            finding = compare(call, answer, ids)
             if finding is not None:
                 findings.append(finding)
     return calls, findings

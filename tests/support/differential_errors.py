@@ -13,17 +13,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from differential import (
-    SECONDS_20,
     Finding,
     Ids,
     Plain,
     Recorded,
-    Target,
     compare,
     sent_records,
     shifted,
 )
 from golden_replay import error_setup
+from live_target import SECONDS_20, Target
 from protocol_golden import GOLDEN
 from raw_client import CLOSED, SILENT, RawConnection
 
@@ -103,7 +102,7 @@ def replay(target: Target, ids: Ids) -> tuple[int, list[Finding]]:
             connections[name] = target.connect()
         frame = shifted(ids.to_live(call.request), call.sent_records, by_ms)
         answer = _exchange(connections[name], case, call, frame)
-        finding = compare(call, answer, target, ids)
+        finding = compare(call, answer, ids)
         if finding is not None:
             findings.append(finding)
         if CLOSED in (answer, call.outcome) or SILENT in (answer, call.outcome):

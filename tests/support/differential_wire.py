@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from differential import Finding, Ids, Plain, Recorded, Target, compare, sent_records, shifted
+from differential import Finding, Ids, Plain, Recorded, compare, sent_records, shifted
+from live_target import Target
 from protocol_golden import GOLDEN
 from raw_client import SILENT, RawConnection
 
@@ -59,7 +60,7 @@ def replay(target: Target, run: str) -> tuple[int, list[Finding]]:
             connections[number].send(frame)
             continue
         calls += 1
-        finding = compare(call, connections[number].exchange(frame), target, ids)
+        finding = compare(call, connections[number].exchange(frame), ids)
         if finding is not None:
             findings.append(finding)
     for connection in connections.values():
