@@ -45,8 +45,9 @@ def run_one(kind: str, seed: int, schedule: FaultSchedule | None = None) -> Seed
         logger.propagate = did_propagate
 
 
-def run_many(order: Order, out: TextIO = sys.stdout) -> list[SeedResult]:
-    """Run seeds one after the other; the failures."""
+def run_many(order: Order, out: TextIO | None = None) -> list[SeedResult]:
+    """Run seeds one after the other, telling standard output or ``out``; the failures."""
+    out = sys.stdout if out is None else out
     begin_s = time.monotonic()
     failures: list[SeedResult] = []
     done = events = 0
