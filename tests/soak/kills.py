@@ -49,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
             print(f"{summary('kills', outcome)} ({GOALS})")
             is_sound &= outcome.is_sound
         if arguments.pauses:
-            lengths = [random.Random(1).uniform(1, 20) for _ in range(arguments.pauses)]
+            drawn = random.Random(1)
+            lengths = [drawn.uniform(1, 20) for _ in range(arguments.pauses)]
             outcome = run_pauses(cluster, lengths, say=print)
             print(summary("pauses", outcome))
             is_sound &= outcome.is_sound

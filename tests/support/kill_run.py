@@ -58,6 +58,8 @@ class SteadyProducer:
                 "enable.idempotence": True,
                 "linger.ms": 0,
                 "message.timeout.ms": 60_000,
+                "request.timeout.ms": 4_000,  # a node that stands still answers nothing
+                "socket.timeout.ms": 4_000,
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 100,
                 "reconnect.backoff.ms": 20,
@@ -70,7 +72,8 @@ class SteadyProducer:
         self._lock = threading.Lock()
         self.offsets: dict[int, dict[int, int]] = {p: {} for p in range(partitions)}
         self._sent_at: dict[int, float] = {}
-        self._acked: dict[int, tuple[float, float]] = {p: (0.0, 0.0) for p in range(partitions)}
+        self._fault_at = 0.0
+        self._over_at: float | None = None
         self.failed = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -82,10 +85,15 @@ class SteadyProducer:
         self._thread.join()
         self._producer.flush(PATIENCE_S)
 
-    def last_ack(self, partition: int) -> tuple[float, float]:
-        """When the newest acknowledged record was sent, and when it was acknowledged."""
+    def note_fault(self) -> None:
+        """From now on look for the first record that is sent and acknowledged."""
         with self._lock:
-            return self._acked[partition]
+            self._fault_at, self._over_at = time.monotonic(), None
+
+    def gap_s(self) -> float | None:
+        """From the fault to that acknowledgement, on partition 0; None while there is none."""
+        with self._lock:
+            return None if self._over_at is None else self._over_at - self._fault_at
 
     def _run(self) -> None:
         number = 0
@@ -113,8 +121,8 @@ class SteadyProducer:
             assert partition is not None and offset is not None and value is not None
             self.offsets[partition][offset] = int(value)
             sent_at = self._sent_at.pop(int(value))
-            if sent_at > self._acked[partition][0]:
-                self._acked[partition] = (sent_at, time.monotonic())
+            if partition == 0 and self._over_at is None and sent_at > self._fault_at:
+                self._over_at = time.monotonic()
 
 
 class Run:
@@ -136,7 +144,7 @@ class Run:
         )
         self._producer.start()
         try:
-            self._wait_for_ack(0.0)
+            self._wait_for_ack()
             yield
         finally:
             self._producer.stop()
@@ -146,9 +154,10 @@ class Run:
     def kill_leader(self) -> None:
         """SIGKILL; then wait until writes go on, the node is back and every replica in sync."""
         victim = self._leader()
-        killed_at = time.monotonic()
+        self._producer.note_fault()
         self._cluster.kill(victim)
-        gap_s = self._note_gap(killed_at)
+        gap_s = self._wait_for_ack()
+        self.outcome.gaps_s.append(gap_s)
         self._cluster.start_node(victim)
         self._wait_until_whole()
         self._say(f"killed node {victim}, next acknowledgement after {gap_s * 1000:.0f} ms")
@@ -156,32 +165,27 @@ class Run:
     def pause_leader(self, for_s: float) -> None:
         """SIGSTOP: the process is there, its connections are open, and it does nothing."""
         victim = self._leader()
-        paused_at = time.monotonic()
+        self._producer.note_fault()
         self._cluster.pause(victim)
         try:
             time.sleep(for_s)
         finally:
             self._cluster.resume(victim)
-        gap_s = self._note_gap(paused_at)
+        gap_s = self._wait_for_ack()
+        self.outcome.gaps_s.append(gap_s)
         self._wait_until_whole()
         self._say(f"stopped node {victim} for {for_s:g} s, a gap of {gap_s * 1000:.0f} ms")
 
     # --- waiting -----------------------------------------------------------------------
 
-    def _note_gap(self, since: float) -> float:
-        gap_s = self._wait_for_ack(since) - since
-        self.outcome.gaps_s.append(gap_s)
-        return gap_s
-
-    def _wait_for_ack(self, after: float) -> float:
-        """When a record that was sent later than ``after`` was first acknowledged."""
+    def _wait_for_ack(self) -> float:
+        """The gap that the producer saw, once it is over."""
         deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            sent_at, acked_at = self._producer.last_ack(0)
-            if sent_at > after:
-                return acked_at
+        while (gap_s := self._producer.gap_s()) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no acknowledgement within {PATIENCE_S:g} s")
             time.sleep(0.002)
-        raise TimeoutError(f"no acknowledgement within {PATIENCE_S:g} s")
+        return gap_s
 
     def _leader(self) -> int:
         deadline = time.monotonic() + PATIENCE_S
