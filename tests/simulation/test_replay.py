@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,7 +28,7 @@ SCRIPT = (
 @pytest.mark.parametrize(("kind", "seed"), [("quorum", 3), ("cluster", 4)])
 def test_a_seed_replays_in_other_processes_whatever_their_hash_seed(kind: str, seed: int) -> None:
     told = set()
-    for hash_seed in ("0", "1", "4711"):
+    for hash_seed in ("0", "4711"):
         run = subprocess.run(
             [sys.executable, "-c", SCRIPT, kind, str(seed)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -42,8 +43,8 @@ def test_a_seed_replays_in_other_processes_whatever_their_hash_seed(kind: str, s
     assert here.events > 1_000
 
 
-def test_another_seed_is_another_run() -> None:
-    assert run_one("quorum", 1).digest != run_one("quorum", 2).digest
+# Before a fixture below adds one of its own.
+KNOWN_KINDS = set(runner.KINDS)
 
 
 class BrokenQuorumRun(QuorumRun):
@@ -57,13 +58,15 @@ class BrokenQuorumRun(QuorumRun):
             raise Violation("it was paused")
 
 
-@pytest.fixture
-def failing_seed(monkeypatch: pytest.MonkeyPatch) -> SeedResult:
-    monkeypatch.setitem(runner.KINDS, "broken", BrokenQuorumRun)
-    for seed in range(1, 200):
-        result = run_one("broken", seed)
-        if result.failure is not None and len(result.schedule.faults) > 3:
-            return result
+@pytest.fixture(scope="module")
+def failing_seed() -> Iterator[SeedResult]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(runner.KINDS, "broken", BrokenQuorumRun)
+        for seed in range(1, 200):
+            result = run_one("broken", seed)
+            if result.failure is not None and len(result.schedule.faults) > 1:
+                yield result
+                return
     raise AssertionError("no seed pauses a node")
 
 
@@ -106,9 +109,11 @@ def test_a_look_at_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--kind", "quorum", "--seed", "2", "--trace"]) == 0
     told = capsys.readouterr()
     assert "the leader of term 1" in told.err
-    assert run_one("quorum", 2).digest in told.out
+    unwatched = run_one("quorum", 2)
+    assert unwatched.digest in told.out
+    assert unwatched.digest != run_one("quorum", 1).digest
     assert main(["shrink", "--kind", "quorum", "--seed", "2"]) == 1
 
 
 def test_the_kinds_are_those_the_command_knows() -> None:
-    assert {QuorumRun.kind, ClusterRun.kind} == set(runner.KINDS)
+    assert {QuorumRun.kind, ClusterRun.kind} == KNOWN_KINDS

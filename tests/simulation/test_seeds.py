@@ -6,8 +6,8 @@ import pytest
 
 from tidelog.simulation.runner import describe_failure, run_one
 
-QUORUM_SEEDS = range(1, 41)
-CLUSTER_SEEDS = range(1, 25)
+QUORUM_SEEDS = range(1, 31)
+CLUSTER_SEEDS = range(1, 21)
 
 
 @pytest.mark.parametrize("seed", QUORUM_SEEDS)
