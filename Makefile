@@ -8,8 +8,8 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; d
 	{ echo $$name; break; }; done)
 V := .venv/bin
 
-# Debian packages some tests want; without them those tests skip and say so.
-SYSTEM_PACKAGES := kcat
+# Debian packages some tests want; without them those tests skip and say so. Maven brings Java.
+SYSTEM_PACKAGES := kcat maven
 
 # Every module in bench/ but these two is a benchmark: bench/NAME.py is `make bench-NAME`.
 BENCHES := $(filter-out table report,$(basename $(notdir $(wildcard bench/*.py))))
@@ -47,8 +47,19 @@ setup-system:  ## install the Debian packages some tests want (root)
 	@touch $@
 
 .PHONY: test
-test: .venv/.dev  ## run the tests that need neither Docker nor Spark
-	$(V)/python -m pytest -q -n 2 --dist loadgroup -m "not docker and not spark and not slow"
+test: .venv/.dev  ## run the tests that need neither Docker nor Spark nor Java
+	$(V)/python -m pytest -q -n 2 --dist loadgroup -m "not docker and not spark and not java and not slow"
+
+.PHONY: test-java
+test-java: .venv/.dev build/kafka/.complete  ## run Apache Kafka's own tools against a cluster
+	$(V)/python -m pytest -q -m java tests/java
+
+build/kafka/.complete: tests/java/pom.xml
+	@for tool in java mvn; do command -v $$tool >/dev/null || { \
+		echo "make test-java needs $$tool; to have it: apt install maven" >&2; exit 1; }; done
+	rm -rf build/kafka
+	mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory="$(CURDIR)/build/kafka"
+	@touch $@
 
 # Each script removes guards from a copy of the code, one at a time, and fails if no test notices.
 MUTANTS := $(wildcard tests/support/*_mutants.py)
