@@ -22,9 +22,11 @@ from tidelog.controller.service import contract
 from tidelog.controller.service.controller import Cause, Controller
 from tidelog.controller.service.forwarding import Forwarding
 from tidelog.controller.service.refusals import REFUSALS, Answer, error_of, name_active, set_error
+from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import BrokerEpoch, NodeId
 from tidelog.kernel.peers import CallContext
+from tidelog.kernel.settings.checks import endpoints
 from tidelog.v1 import common_pb2 as common
 from tidelog.v1 import controller_pb2 as pb
 
@@ -232,11 +234,17 @@ class Handlers:
             last_fetch_timestamp_ms=status.last_fetch_ms,
             last_caught_up_timestamp_ms=status.last_caught_up_ms,
         )
-        known = self._controller.committed.controllers.get(status.replica.node_id)
-        if known is not None and known.endpoints:
-            first = known.endpoints[0]
-            replica.endpoint.CopyFrom(common.Endpoint(host=first.host, port=first.port))
+        address = self._address(status.replica.node_id)
+        if address is not None:
+            replica.endpoint.CopyFrom(common.Endpoint(host=address.host, port=address.port))
         return replica
+
+    def _address(self, node_id: NodeId) -> SocketAddress | None:
+        """What a controller registered when it was elected, or where the voters' list has it."""
+        known = self._controller.committed.controllers.get(node_id)
+        if known is not None and known.endpoints:
+            return SocketAddress(known.endpoints[0].host, known.endpoints[0].port)
+        return endpoints(self._controller.policy.settings).voters.get(node_id)
 
 
 def _check_caller(context: CallContext, broker: NodeId) -> None:

@@ -348,6 +348,8 @@ def test_the_quorum_is_described_and_changed(at_the_desk: AtTheDesk) -> None:
     async def scenario(desk: Desk) -> None:
         described = await desk.handlers.describe_quorum(context_of(1), pb.DescribeQuorumRequest())
         assert [voter.key.node_id for voter in described.voters] == [1]
+        told = described.voters[0].endpoint  # never elected with a registration, and known still
+        assert (told.host, told.port) == ("there", 9093)
         assert described.high_watermark == desk.log.high_watermark
         key = common.VoterKey(node_id=4, directory_id=directory(4).raw)
         add = pb.AddVoterRequest(voter=common.Voter(key=key))
@@ -360,4 +362,4 @@ def test_the_quorum_is_described_and_changed(at_the_desk: AtTheDesk) -> None:
         refused = await desk.handlers.remove_voter(context_of(1), bad)
         assert refused.error_code == ErrorCode.INVALID_REQUEST
 
-    at_the_desk(scenario)
+    at_the_desk(scenario, controller_quorum_voters="1@there:9093,2@elsewhere:9093")
