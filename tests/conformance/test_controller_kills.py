@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from controller_kills import kill_controllers
+from controller_kills import kill_controllers, kill_dedicated
+from dedicated_controllers import ControllerTrio
 
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -17,3 +20,11 @@ def test_nothing_that_was_answered_is_lost() -> None:
     assert outcome.missing == []
     assert outcome.split_terms == []
     assert len(outcome.elections_s) == 5
+
+
+def test_controllers_without_brokers_keep_what_they_answered() -> None:
+    with ControllerTrio() as trio:
+        outcome = asyncio.run(kill_dedicated(trio, 4))
+    assert outcome.answered
+    assert outcome.missing == []
+    assert outcome.split_terms == []

@@ -6,6 +6,7 @@ for ever: every creation ends with an answer or an error within its time.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,11 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from dedicated_controllers import ControllerTrio, ScriptedBroker, scripted_brokers
 
+from tidelog.controller.client.calls import ControllerUnavailable
+from tidelog.controller.metadata.image import MetadataImage
+from tidelog.kernel.errors import ErrorCode
 from tidelog.testing.local_cluster import LocalCluster
 from tidelog.testing.probe import ProbeFailed, QuorumAnswer, ask_quorum
 
@@ -113,3 +118,86 @@ def _leader(
                 return answer
         time.sleep(0.005)
     raise TimeoutError("no leader of the quorum within 60 s")
+
+
+async def kill_dedicated(
+    trio: ControllerTrio, kills: int, *, say: Callable[[str], None] = lambda line: None
+) -> QuorumOutcome:
+    """The same with controllers that are nothing else, asked by brokers of this process."""
+    outcome = QuorumOutcome()
+    async with scripted_brokers(trio) as (watcher, asker, *_):
+        creating = asyncio.create_task(_create_topics(asker, outcome))
+        for kill in range(1, kills + 1):
+            active, term = await _later_leader(watcher, outcome, -1)
+            killed_at = time.monotonic()
+            trio.kill(active)
+            successor, new_term = await _later_leader(watcher, outcome, term)
+            outcome.elections_s.append(time.monotonic() - killed_at)
+            say(
+                f"kill {kill}: controller {active} of term {term}, then {successor} of {new_term} "
+                f"after {outcome.elections_s[-1] * 1000:.0f} ms"
+            )
+            trio.start_node(active)
+            await _all_caught_up(watcher, len(trio.nodes))
+        creating.cancel()
+        await asyncio.gather(creating, return_exceptions=True)
+        image = await _committed_image(watcher)
+        outcome.missing = [n for n in outcome.answered if image.topics.named(n) is None]
+    return outcome
+
+
+async def _create_topics(broker: ScriptedBroker, outcome: QuorumOutcome) -> None:
+    number = 0
+    while True:
+        name = f"topic-{number}"
+        number += 1
+        try:
+            code = await broker.create_topic(name, 1)
+        except ControllerUnavailable:
+            code = ErrorCode.REQUEST_TIMED_OUT
+        (outcome.answered if code is ErrorCode.NONE else outcome.failed).append(name)
+
+
+async def _later_leader(
+    broker: ScriptedBroker, outcome: QuorumOutcome, than: int
+) -> tuple[int, int]:
+    async with asyncio.timeout(60):
+        while True:
+            leader, term = await broker.leader()
+            outcome.leaders_of_terms.setdefault(term, set()).add(leader)
+            if term > than:
+                return leader, term
+            await asyncio.sleep(0.002)
+
+
+async def _committed_image(broker: ScriptedBroker) -> MetadataImage:
+    """With everything that is committed by now."""
+    answer = await broker.client.describe_quorum(timeout_ms=60_000)
+    arrived = asyncio.Event()
+
+    def look(_: object) -> None:
+        if broker.client.feed.end_offset >= answer.high_watermark:
+            arrived.set()
+
+    broker.client.feed.subscribe(look)
+    look(None)
+    async with asyncio.timeout(60):
+        await arrived.wait()
+    return broker.client.feed.image
+
+
+async def _all_caught_up(broker: ScriptedBroker, count: int) -> None:
+    """Every controller has fetched what is committed, lately."""
+    since_ms = time.time() * 1000
+    async with asyncio.timeout(60):
+        while True:
+            answer = await broker.client.describe_quorum(timeout_ms=60_000)
+            leader = answer.active_controller.node_id
+            there = [
+                voter
+                for voter in answer.voters
+                if voter.key.node_id == leader or voter.last_fetch_timestamp_ms >= since_ms
+            ]
+            if len(there) == count:
+                return
+            await asyncio.sleep(0.01)
