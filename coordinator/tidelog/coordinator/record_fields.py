@@ -1,4 +1,4 @@
-"""The fields that records of ``__consumer_offsets`` are made of, read in order and written.
+"""The fields that records of the coordinators' topics are made of, read in order and written.
 
 Keys and old values use strings with 16-bit lengths and arrays with 32-bit counts; flexible values
 (KIP-482) use compact ones and end with tagged fields. A reader knows which of the two it reads.
@@ -19,7 +19,7 @@ _NO_TAGS: Final[dict[int, memoryview]] = {}
 
 
 class MalformedRecord(ValueError):
-    """A record of the offsets topic that does not fit the schema of its version."""
+    """A record of a coordinator's topic that does not fit the schema of its version."""
 
 
 @contextmanager
@@ -78,6 +78,13 @@ class FieldReader:
         count = self._length()
         p.checked_count(count, len(self._view) - self._at, 1, p.MAX_ELEMENTS)
         return tuple(item() for _ in range(count))
+
+    def nullable_array(self, item: Callable[[], T]) -> tuple[T, ...] | None:
+        start = self._at
+        if self._length() < 0:
+            return None
+        self._at = start
+        return self.array(item)
 
     def tags(self) -> dict[int, memoryview]:
         if not self.flexible:
