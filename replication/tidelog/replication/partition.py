@@ -43,7 +43,9 @@ from tidelog.replication.produce_waits import ProduceWaits
 from tidelog.replication.remote_replica import FollowerFetch
 from tidelog.storage.epoch_cache import UNDEFINED_END
 from tidelog.storage.log import Appended, Log, LogFailed
+from tidelog.storage.txn_verification import Verification
 from tidelog.storage.validation import Origin, Rejected
+from tidelog.wire.batch import BatchHeader, is_transactional, read_header
 from tidelog.wire.control import EndTxnMarker
 
 _log = logging.getLogger(__name__)
@@ -202,8 +204,12 @@ class Partition(FollowingPartition):
         acks: int,
         timeout_ms: float,
         origin: Origin = Origin.CLIENT,
+        verification: Verification | None = None,
     ) -> asyncio.Future[Produced]:
-        """Append one batch. The future is done at once unless acks is −1 (all)."""
+        """Append one batch. The future is done at once unless acks is −1 (all).
+
+        A batch that opens a transaction needs the verification that was begun for it.
+        """
         leader = self.leader
         if leader is None:
             return _done(Produced(self.fence(-1, leader_only=True)))
@@ -211,6 +217,11 @@ class Partition(FollowingPartition):
         if code is not ErrorCode.NONE:
             return _done(Produced(code))
         log = self.log
+        if is_transactional(data):
+            states = log.producers.states
+            refused = states.refusal_of_first_write(read_header(data), verification)
+            if refused is not None:
+                return _done(Produced(refused, log_start=log.log_start))
         try:
             result = log.append_as_leader(
                 data,
@@ -222,6 +233,21 @@ class Partition(FollowingPartition):
             return _done(Produced(self._lost(error), message=str(error)))
         return self._appended(leader, result, acks, timeout_ms)
 
+    def begin_verification(
+        self, header: BatchHeader, *, begins_epoch: bool
+    ) -> Verification | ErrorCode | None:
+        """Before the coordinator is asked about a transactional batch; None: it need not be.
+
+        ``begins_epoch``: every transaction of the client has an epoch of its own (KIP-890).
+        """
+        if self.leader is None:
+            return self.fence(-1, leader_only=True)
+        states = self.log.producers.states
+        if states.has_open_transaction(header):
+            return None
+        now_ms = self._host.clock.wall_ms()
+        return states.verifications.begin(header, now_ms, begins_epoch=begins_epoch)
+
     def append_marker(
         self,
         producer_id: ProducerId,
@@ -229,11 +255,15 @@ class Partition(FollowingPartition):
         marker: EndTxnMarker,
         *,
         timeout_ms: float,
+        begins_epoch: bool = False,
     ) -> asyncio.Future[Produced]:
         """End a transaction here; answered when the marker is replicated (acks=all)."""
         leader = self.leader
         if leader is None:
             return _done(Produced(self.fence(-1, leader_only=True)))
+        code = leader.refusal_of_append(ALL)
+        if code is not ErrorCode.NONE:
+            return _done(Produced(code))
         try:
             result = self.log.append_marker(
                 producer_id,
@@ -241,6 +271,7 @@ class Partition(FollowingPartition):
                 marker,
                 leader_epoch=leader.leader_epoch,
                 now_ms=self._host.clock.wall_ms(),
+                begins_epoch=begins_epoch,
             )
         except (LogFailed, OSError) as error:
             return _done(Produced(self._lost(error), message=str(error)))

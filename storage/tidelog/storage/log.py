@@ -44,7 +44,7 @@ from tidelog.storage.roll import Incoming, roll_reason
 from tidelog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from tidelog.storage.segments import SegmentList
 from tidelog.storage.txn_index import AbortedTxn
-from tidelog.storage.validation import BatchRules, Origin, Rejected, validate
+from tidelog.storage.validation import BatchRules, Origin, Rejected, refused_producer, validate
 from tidelog.wire.batch import STAMP_SIZE, BatchHeader, check_batch, stamped_prefix
 from tidelog.wire.control import EndTxnMarker, build_marker_batch, read_marker
 from tidelog.wire.errors import CorruptBatch, IncompleteBatch
@@ -183,13 +183,13 @@ class Log(ReadableLog):
             return accepted
         header = accepted.header
         if header.producer_id >= 0:
-            outcome = self.producers.states.check(header)
+            outcome = self.producers.states.check(header, is_sequenced=origin is Origin.CLIENT)
             if isinstance(outcome, Duplicate):
                 return Appended(
                     outcome.first_offset, outcome.last_offset, outcome.timestamp, is_duplicate=True
                 )
             if outcome is not None:
-                return Rejected(outcome, self._producer_message(outcome, header))
+                return refused_producer(self.tp, outcome, header)
         return self._append_stamped(
             header, accepted.data, leader_epoch, now_ms, accepted.log_append_time_ms, None
         )
@@ -202,14 +202,18 @@ class Log(ReadableLog):
         *,
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
+        begins_epoch: bool = False,
     ) -> Appended | Rejected:
-        """End the producer's transaction here, as its coordinator decided."""
+        """End the producer's transaction; ``begins_epoch``: under the next epoch (KIP-890)."""
         self._refuse_if_failed()
-        refused = self.producers.states.check_marker(
-            producer_id, producer_epoch, marker.coordinator_epoch
-        )
+        states = self.producers.states
+        refused = states.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
         if refused is not None:
             return Rejected(refused, f"marker of producer {producer_id} epoch {producer_epoch}")
+        if begins_epoch and states.has_marker(producer_id, producer_epoch):
+            # Where it is nobody remembers; it is replicated when everything up to here is.
+            last = Offset(self.end_offset - 1)
+            return Appended(last, last, NO_TIMESTAMP, is_duplicate=True)
         data = build_marker_batch(
             marker.type,
             coordinator_epoch=marker.coordinator_epoch,
@@ -324,12 +328,6 @@ class Log(ReadableLog):
                     completed.producer_id, completed.first_offset, completed.last_offset, stable
                 )
             )
-
-    def _producer_message(self, code: ErrorCode, header: BatchHeader) -> str:
-        return (
-            f"{self.tp}: {code.name} for producer {header.producer_id} epoch "
-            f"{header.producer_epoch} sequence {header.base_sequence}"
-        )
 
     def fail(self, reason: str) -> None:
         """Accept nothing more until the log is opened again (KAFKA-10778)."""
@@ -562,7 +560,9 @@ class Log(ReadableLog):
             self.epochs_are_dirty = True
         self.producers.delete_snapshots_above(offset)
         self._flush.directory_is_dirty = True
+        before = self.producers.states
         in_one_go(self.rebuild_producers())
+        self.producers.states.recall(before, offset)
 
     def rebuild_producers(self) -> Steps[None]:
         """Producer state from the newest snapshot and the batches behind it."""

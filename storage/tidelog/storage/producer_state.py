@@ -37,6 +37,7 @@ from tidelog.kernel.ids import (
     TimestampMs,
 )
 from tidelog.storage.producer_snapshot import ProducerSnapshotEntry
+from tidelog.storage.txn_verification import Verification, Verifications
 from tidelog.wire.batch import MAX_SEQUENCE, BatchHeader
 from tidelog.wire.control import EndTxnMarker
 
@@ -96,9 +97,10 @@ class CompletedTxn:
 
 
 class ProducerStates:
-    __slots__ = ("_completed", "_entries", "_ongoing", "_table_size")
+    __slots__ = ("_completed", "_entries", "_ongoing", "_table_size", "verifications")
 
     def __init__(self) -> None:
+        self.verifications = Verifications()
         self._entries: dict[ProducerId, ProducerEntry] = {}
         self._ongoing: dict[Offset, ProducerId] = {}
         self._completed: dict[Offset, Offset] = {}
@@ -127,12 +129,20 @@ class ProducerStates:
 
     # Checks of what has not been appended yet.
 
-    def check(self, header: BatchHeader) -> Duplicate | ErrorCode | None:
-        """Whether a client's batch may be appended: None if so. Nothing changes."""
+    def check(
+        self, header: BatchHeader, *, is_sequenced: bool = True
+    ) -> Duplicate | ErrorCode | None:
+        """Whether a client's batch may be appended: None if so. Nothing changes.
+
+        What a coordinator writes in a producer's name has no sequence (``is_sequenced``).
+        """
         entry = self._entries.get(header.producer_id)
         if entry is None:
             # Expired or deleted with old segments, so that any sequence may be next (KIP-360).
             return None
+        if not is_sequenced:
+            is_old = header.producer_epoch < entry.epoch
+            return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else None
         if header.producer_epoch == entry.epoch:
             first, last = header.base_sequence, header.last_sequence
             for batch in entry.batches:
@@ -144,6 +154,37 @@ class ProducerStates:
         if entry.current_txn_first_offset is not None and not header.is_transactional:
             return ErrorCode.INVALID_TXN_STATE
         return None
+
+    def has_open_transaction(self, header: BatchHeader) -> bool:
+        """Whether the batch goes on with a transaction that its producer has open here."""
+        entry = self._entries.get(header.producer_id)
+        return (
+            entry is not None
+            and entry.current_txn_first_offset is not None
+            and entry.epoch == header.producer_epoch
+        )
+
+    def refusal_of_first_write(
+        self, header: BatchHeader, verification: Verification | None
+    ) -> ErrorCode | None:
+        """Why a transactional batch may not open a transaction: None if one is open or it may.
+
+        A resent batch opens none.
+        """
+        if self.has_open_transaction(header) or isinstance(self.check(header), Duplicate):
+            return None
+        entry = self._entries.get(header.producer_id)
+        is_known = entry is not None and entry.epoch == header.producer_epoch
+        return self.verifications.refusal(header, verification, is_known=is_known)
+
+    def has_marker(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a marker that begins this epoch is here already (transaction.version=2).
+
+        Data carries the epoch before that of its marker, so a marker of the present epoch is a
+        resent one, and must not end the transaction that came after it (hazards 29 and 30).
+        """
+        entry = self.entry(producer_id)
+        return entry is not None and entry.epoch == producer_epoch
 
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
@@ -179,11 +220,13 @@ class ProducerStates:
             del entry.batches[0]
         entry.last_timestamp = header.max_timestamp
         if header.is_transactional and entry.current_txn_first_offset is None:
+            self.verifications.forget(header.producer_id)
             entry.current_txn_first_offset = header.base_offset
             self._ongoing[header.base_offset] = header.producer_id
 
     def _apply_marker(self, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
         entry = self._entry_at(header)
+        self.verifications.forget(header.producer_id)
         entry.coordinator_epoch = marker.coordinator_epoch
         # A marker is a sign of life: it keeps the producer from expiring (KAFKA-9144).
         entry.last_timestamp = header.max_timestamp
@@ -234,6 +277,20 @@ class ProducerStates:
             entry = self._entries[producer_id]
             entry.batches = [*older, *entry.batches][-WINDOW:]
 
+    def recall(self, before: ProducerStates, end: Offset) -> None:
+        """Complete the windows with what was remembered before the log was cut to ``end``.
+
+        A snapshot holds only the last batch of each producer. What a client may resend are the
+        last five it sent, and those of them that were not cut are remembered.
+        """
+        for entry in self._entries.values():
+            former = before._entries.get(entry.producer_id)
+            if former is None or former.epoch != entry.epoch or not entry.batches:
+                continue
+            first = entry.batches[0].first_offset
+            older = [batch for batch in former.batches if batch.last_offset < min(first, end)]
+            entry.batches = [*older, *entry.batches][-WINDOW:]
+
     # Transactions.
 
     @property
@@ -277,6 +334,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
+        self.verifications.expire(now_ms, expiration_ms)
         return expired
 
     def clear(self) -> None:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final
 
 from tidelog.kernel.errors import ErrorCode
-from tidelog.kernel.ids import NO_TIMESTAMP, TimestampMs
+from tidelog.kernel.ids import NO_TIMESTAMP, TimestampMs, TopicPartition
 from tidelog.kernel.ports import ByteView
 from tidelog.kernel.settings import TopicConfig
 from tidelog.wire.batch import (
@@ -66,6 +66,15 @@ class Rejected:
     message: str
     bad_records: tuple[tuple[int, str], ...] = ()
     """Index in the batch and what is wrong, where single records are to blame."""
+
+
+def refused_producer(tp: TopicPartition, code: ErrorCode, header: BatchHeader) -> Rejected:
+    """A batch that does not fit what the partition knows of its producer."""
+    return Rejected(
+        code,
+        f"{tp}: {code.name} for producer {header.producer_id} epoch {header.producer_epoch} "
+        f"sequence {header.base_sequence}",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from tidelog.replication.outcomes import (
 )
 from tidelog.replication.partition import Partition
 from tidelog.replication.waiting import FetchWaiter, Want
+from tidelog.storage.txn_verification import Verification
+from tidelog.wire.batch import read_header
 from tidelog.wire.control import ControlType, EndTxnMarker
 from tidelog.wire.records import decode_records
 
@@ -148,7 +150,10 @@ def test_a_transaction_is_readable_when_its_marker_is_committed() -> None:
         ref = await lab.create("t", (1, 2, 3))
         partition = lab.nodes[1].partition(ref)
         data = batch("a", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=1)
-        assert (await partition.append(data, acks=-1, timeout_ms=5000)).code is ErrorCode.NONE
+        held = partition.begin_verification(read_header(data), begins_epoch=False)
+        assert isinstance(held, Verification)
+        appended = partition.append(data, acks=-1, timeout_ms=5000, verification=held)
+        assert (await appended).code is ErrorCode.NONE
         read = partition.read_for_consumer(Offset(0), 1 << 20, COMMITTED)
         assert (read.size, read.high_watermark, read.last_stable_offset) == (0, 1, 0)
         fetch = asyncio.create_task(wait_for(partition, 0, isolation=COMMITTED))

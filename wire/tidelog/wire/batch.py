@@ -156,6 +156,11 @@ def read_header(buffer: ByteView, position: int = 0) -> BatchHeader:
         ) from None
 
 
+def is_transactional(batch: ByteView) -> bool:
+    """Whether the header says so; for the hot path, which need not read all of it."""
+    return len(batch) >= HEADER_SIZE and batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT != 0
+
+
 def assemble(header: BatchHeader, records: ByteView) -> bytes:
     """The batch of this header and records section; length and checksum are worked out here."""
     length = MIN_BATCH_LENGTH + len(records)
