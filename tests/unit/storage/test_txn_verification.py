@@ -197,11 +197,11 @@ def test_a_log_that_was_cut_still_knows_what_a_client_may_resend() -> None:
         append(log, b"x", producer_id=7, producer_epoch=0, base_sequence=number)
     log.truncate_to(Offset(5), NOW)
     for number in (2, 3, 4):
-        resent = batch_of(b"x", producer_id=7, producer_epoch=0, base_sequence=number)
+        resent = batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=number)
         answer = log.append_as_leader(resent, leader_epoch=LeaderEpoch(1), now_ms=NOW)
         assert isinstance(answer, Appended) and answer.is_duplicate
         assert answer.base_offset == number
-    next_one = batch_of(b"x", producer_id=7, producer_epoch=0, base_sequence=5)
+    next_one = batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=5)
     answer = log.append_as_leader(next_one, leader_epoch=LeaderEpoch(1), now_ms=NOW)
     assert isinstance(answer, Appended) and not answer.is_duplicate
 
