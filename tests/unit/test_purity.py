@@ -29,8 +29,10 @@ PURE = [
 # The shells among them: the ports of a real machine, and what runs on the event loop.
 SHELLS = [
     "kernel/tidelog/kernel/real",
+    "storage/tidelog/storage/cleaner/shell.py",
     "storage/tidelog/storage/flusher.py",
     "storage/tidelog/storage/log_dir.py",
+    "coordinator/tidelog/coordinator/runtime",
     "replication/tidelog/replication/alarm.py",
     "replication/tidelog/replication/controller_calls.py",
     "replication/tidelog/replication/fetch_messages.py",

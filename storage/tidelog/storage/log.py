@@ -37,12 +37,12 @@ from tidelog.storage.flush import Flush, FlushState
 from tidelog.storage.names import LEADER_EPOCH_CHECKPOINT, segment_paths
 from tidelog.storage.producer_log import ProducerLog
 from tidelog.storage.producer_state import Duplicate
-from tidelog.storage.readable import ReadableLog
 from tidelog.storage.removal import DelayedRemoval
 from tidelog.storage.retention import RetentionPlan, plan_retention
 from tidelog.storage.roll import Incoming, roll_reason
 from tidelog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from tidelog.storage.segments import SegmentList
+from tidelog.storage.swapping import CompactableLog
 from tidelog.storage.txn_index import AbortedTxn
 from tidelog.storage.validation import BatchRules, Origin, Rejected, refused_producer, validate
 from tidelog.wire.batch import STAMP_SIZE, BatchHeader, check_batch, stamped_prefix
@@ -67,7 +67,7 @@ class Appended:
     """The batch was there already; nothing was written (idempotent producer)."""
 
 
-class Log(ReadableLog):
+class Log(CompactableLog):
     """See the module. Made by ``tidelog.storage.recovery.open_log``."""
 
     def __init__(

@@ -32,6 +32,7 @@ from tidelog.kernel.ports import Disk, Offload, Random
 from tidelog.kernel.settings import TopicConfig
 from tidelog.storage.atomic import make_dirs_durably, write_atomically
 from tidelog.storage.checkpoints import CorruptCheckpoint
+from tidelog.storage.cleaner.clean_points import CleanPoints
 from tidelog.storage.log import Log
 from tidelog.storage.names import (
     CLEAN_SHUTDOWN,
@@ -119,7 +120,15 @@ class LogDirectory:
         self._recovery_points = self._table(RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._table(LOG_START_CHECKPOINT)
         self._high_watermarks = self._table(HIGH_WATERMARK_CHECKPOINT)
-        self._tables = (self._recovery_points, self._log_starts, self._high_watermarks)
+        self.clean_points = CleanPoints(disk, path)
+        if self.clean_points.flaw is not None:
+            self.repairs.append(self.clean_points.flaw)
+        self._tables = (
+            self._recovery_points,
+            self._log_starts,
+            self._high_watermarks,
+            self.clean_points.table,
+        )
 
     @property
     def directory_id(self) -> DirectoryId:
@@ -221,6 +230,7 @@ class LogDirectory:
         log, report = await offload.run(open_log(self.opening(tp, config, now_ms)))
         log.on_truncating = self._lower_checkpoints
         log.on_removing = lambda tp, start: self._log_starts.raise_to({tp: start})
+        log.on_swapping = self._raise_recovery_point
         self.logs[tp] = log
         self._moved_away.discard(tp)
         return report
@@ -228,6 +238,10 @@ class LogDirectory:
     def _lower_checkpoints(self, tp: TopicPartition, end: Offset) -> None:
         for table in self._tables:
             table.lower(tp, end)
+
+    def _raise_recovery_point(self, tp: TopicPartition, end: Offset) -> None:
+        if self._recovery_points.get(tp) < end:
+            self.write_recovery_points()
 
     async def _regain_trust(self, offload: Offload) -> None:
         """Every log was cut to its recovery point; once that is durable the past is over."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import is_
 
 from tidelog.kernel.ids import Offset
 from tidelog.storage.retention import RetentionFacts
@@ -62,6 +63,20 @@ class SegmentList:
             raise ValueError(f"segment {segment.base_offset} does not follow {self._bases[-1]}")
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
+
+    def holds(self, neighbours: Sequence[Segment]) -> bool:
+        """Whether these very segments lie here, one behind the other."""
+        start = self.floor_index(neighbours[0].base_offset)
+        found = self._segments[start : start + len(neighbours)]
+        return len(found) == len(neighbours) and all(map(is_, found, neighbours))
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put ``new`` in the place of neighbours of which the first has its base offset."""
+        if not self.holds(old) or new.base_offset != old[0].base_offset:
+            raise ValueError(f"segment {new.base_offset} does not replace {len(old)} others")
+        start = self.floor_index(new.base_offset)
+        self._segments[start : start + len(old)] = [new]
+        self._bases[start : start + len(old)] = [new.base_offset]
 
     def remove_first(self, count: int) -> list[Segment]:
         removed = self._segments[:count]

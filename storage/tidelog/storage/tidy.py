@@ -67,11 +67,14 @@ def _complete_swaps(
     note: Callable[[str], None],
 ) -> None:
     """Remove what the swapped segments replace, then give them their final names."""
+    live = [name for name in names if not name.extra and name.suffix != SNAPSHOT_SUFFIX]
     for swap in [name for name in swaps if name.suffix == LOG_SUFFIX]:
         start, end = swap.base_offset, _next_offset(disk, _path(directory, swap))
-        for name in names:
-            is_live = not name.extra and name.suffix != SNAPSHOT_SUFFIX
-            if is_live and start <= name.base_offset < end:
+        # Without the old log, which leaves before the new one comes, the other files of its name
+        # are either new, or have a twin that takes their place (see ``swapping``).
+        old_is_there = SegmentFile(start, LOG_SUFFIX, "") in live
+        for name in live:
+            if start < name.base_offset < end or (name.base_offset == start and old_is_there):
                 disk.unlink(_path(directory, name))
     # What the new files replace must be gone for good before they take its place.
     disk.sync_dir(directory)

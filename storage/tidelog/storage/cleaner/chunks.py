@@ -1,0 +1,76 @@
+"""Reading a segment for the cleaner: checked batches, many at a time.
+
+Every batch is checked as if it came from a stranger. What a pass drops is gone for good, so it
+must not be decided by damaged bytes; and a damaged batch that was copied would be called clean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog.kernel.ports import File
+from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch
+from tidelog.wire.errors import CorruptBatch, IncompleteBatch
+
+PADDING: Final = 16
+"""Bytes behind the last batch that may be read, but mean nothing (``digests.PADDING``)."""
+
+Located = tuple[int, BatchHeader]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    data: bytes
+    batches: list[Located]
+    """Where in ``data`` each whole batch begins."""
+    size: int
+    """How much of ``data`` they take."""
+
+
+def read_chunks(file: File, start: int, end: int, chunk_bytes: int) -> Iterator[Chunk]:
+    """The batches in ``[start, end)`` of a file; ``CorruptBatch`` says where one is not sound."""
+    position = start
+    while position < end:
+        data = file.pread(min(chunk_bytes, end - position), position)
+        batches, size = _whole_batches(data, position)
+        if not batches:
+            needed = _size_of_first(data, position, end)
+            data = file.pread(needed, position)
+            batches, size = _whole_batches(data, position)
+        if not batches:
+            raise CorruptBatch(f"the batch at {position} is not all there")
+        if len(data) - size < PADDING:
+            data += bytes(PADDING)
+        yield Chunk(data, batches, size)
+        position += size
+
+
+def _whole_batches(data: bytes, position: int) -> tuple[list[Located], int]:
+    """What is complete at the beginning of ``data``, which lies at ``position`` in its file."""
+    view, at = memoryview(data), 0
+    batches: list[Located] = []
+    while len(data) - at >= HEADER_SIZE:
+        try:
+            header = check_batch(view, at)
+        except IncompleteBatch:
+            break
+        except CorruptBatch as error:
+            text = str(error).replace(f"batch at {at}", f"batch at {position + at}", 1)
+            raise CorruptBatch(text) from error
+        batches.append((at, header))
+        at += header.batch_length + LOG_OVERHEAD
+    return batches, at
+
+
+def _size_of_first(data: bytes, position: int, end: int) -> int:
+    """How large the batch at the beginning of ``data`` says it is."""
+    if len(data) < LOG_OVERHEAD:
+        raise CorruptBatch(f"{end - position} bytes at {position} are no batch")
+    size = LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True)
+    if not HEADER_SIZE <= size <= end - position:
+        raise CorruptBatch(
+            f"the batch at {position} has {size} bytes, {end - position} are left in the file"
+        )
+    return size

@@ -1,0 +1,141 @@
+"""The newest offset of each key, in a fixed amount of memory.
+
+Theory: an open-addressing table of 24-byte slots, a digest of sixteen bytes and an offset, probed
+by double hashing over a prime number of slots, so that every slot is reached. Whole columns of
+keys are put and looked up at once: each round moves all keys that are not settled yet one probe
+further. Where several new keys claim one slot, whoever is found in it afterwards has won, and the
+others go on.
+
+When the share of slots in use reaches the load factor, the map is full. The pass then covers only
+what was put, and the next one goes on from there: little memory costs time and never records.
+
+Invariants: an offset is stored plus one, so that fresh (zeroed) memory is an empty table;
+``latest_offset`` is the last offset the map speaks for.
+
+Importing this module imports numpy.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tidelog.storage.cleaner.digests import Digests
+from tidelog.wire.varint_columns import Int64s
+
+SLOT_BYTES: Final = 24
+_FEW: Final = 64
+_HALF: Final = np.uint64(32)
+
+
+class MapTooSmall(Exception):
+    """The memory given does not hold a single key."""
+
+
+class OffsetMap:
+    def __init__(self, memory_bytes: int, load_factor: float) -> None:
+        self.slots = _largest_prime(memory_bytes // SLOT_BYTES)
+        # One slot at least stays free: a search ends there.
+        self.capacity = min(int(self.slots * load_factor), self.slots - 1)
+        if self.capacity < 1:
+            raise MapTooSmall(
+                f"log.cleaner.dedupe.buffer.size gives {memory_bytes} bytes to a thread, of which "
+                f"{load_factor:.0%} may be used: not enough for one key of {SLOT_BYTES} bytes"
+            )
+        self._first = np.zeros(self.slots, np.uint64)
+        self._last = np.zeros(self.slots, np.uint64)
+        self._offsets = np.zeros(self.slots, np.int64)
+        self.size = 0
+        self.latest_offset = -1
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= self.capacity
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.slots * SLOT_BYTES
+
+    def put(self, digests: Digests, offsets: Int64s) -> int:
+        """Remember these offsets, which rise; how many of them, in order, found room.
+
+        As in Kafka nothing is put once the map is full, not even a key that it holds.
+        """
+        done = 0
+        while done < len(offsets) and not self.is_full:
+            room = self.capacity - self.size
+            stop = min(len(offsets), done + room)
+            if room < _FEW and stop < len(offsets):
+                stop = self._next_new(digests, done) + 1
+            self._put((digests[0][done:stop], digests[1][done:stop]), offsets[done:stop])
+            done = min(stop, len(offsets))
+        if done:
+            self.latest_offset = max(self.latest_offset, int(offsets[done - 1]))
+        return done
+
+    def _next_new(self, digests: Digests, start: int) -> int:
+        """The first row from ``start`` on whose key is not in the map."""
+        is_new = self.get((digests[0][start:], digests[1][start:])) < 0
+        return start + int(np.argmax(is_new)) if bool(is_new.any()) else start + len(is_new)
+
+    def _put(self, digests: Digests, offsets: Int64s) -> None:
+        first, last = digests
+        rows = np.arange(len(offsets), dtype=np.int64)
+        slots, steps = self._probes(digests)
+        stored = offsets + 1
+        while len(rows):
+            held = self._offsets[slots]
+            is_free = held == 0
+            if bool(is_free.any()):
+                self._claim(rows[is_free], slots[is_free], digests)
+            is_mine = (self._first[slots] == first[rows]) & (self._last[slots] == last[rows])
+            np.maximum.at(self._offsets, slots[is_mine], stored[rows[is_mine]])
+            is_open = ~is_mine
+            rows, steps = rows[is_open], steps[is_open]
+            slots = self._next(slots[is_open], steps)
+
+    def _claim(self, rows: Int64s, slots: Int64s, digests: Digests) -> None:
+        """Give each free slot to one of the keys that want it."""
+        marks = -1 - rows
+        self._offsets[slots] = marks
+        has_won = self._offsets[slots] == marks
+        rows, slots = rows[has_won], slots[has_won]
+        self._first[slots] = digests[0][rows]
+        self._last[slots] = digests[1][rows]
+        self.size += len(rows)
+
+    def get(self, digests: Digests) -> Int64s:
+        """The newest offset of each key; −1 if it is not there."""
+        first, last = digests
+        found = np.full(len(first), -1, np.int64)
+        rows = np.arange(len(first), dtype=np.int64)
+        slots, steps = self._probes(digests)
+        while len(rows):
+            held = self._offsets[slots]
+            is_mine = (self._first[slots] == first[rows]) & (self._last[slots] == last[rows])
+            is_mine &= held > 0
+            found[rows[is_mine]] = held[is_mine] - 1
+            is_open = ~is_mine & (held > 0)
+            rows, steps = rows[is_open], steps[is_open]
+            slots = self._next(slots[is_open], steps)
+        return found
+
+    def _probes(self, digests: Digests) -> tuple[Int64s, Int64s]:
+        """Where each key is looked for first, and how far apart its further places are."""
+        slots = ((digests[0] >> _HALF) * np.uint64(self.slots)) >> _HALF
+        steps = ((digests[1] >> _HALF) * np.uint64(max(1, self.slots - 1))) >> _HALF
+        return slots.astype(np.int64), steps.astype(np.int64) + 1
+
+    def _next(self, slots: Int64s, steps: Int64s) -> Int64s:
+        moved = slots + steps
+        moved[moved >= self.slots] -= self.slots
+        return moved
+
+
+def _largest_prime(most: int) -> int:
+    """The largest prime that is not above ``most``; 0 if there is none."""
+    for candidate in range(most, 1, -1):
+        if all(candidate % divisor for divisor in range(2, int(candidate**0.5) + 1)):
+            return candidate
+    return 0

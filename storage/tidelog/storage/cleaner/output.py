@@ -1,0 +1,79 @@
+"""The segment that a pass writes, beside the log and under names of unfinished work.
+
+All four files are made, the transaction index too if it stays empty: then a crash in the middle of
+the swap leaves no doubt whether an index without its ``.swap`` twin is the new one or the old one
+(``tidelog.storage.tidy``).
+
+Owner: one pass, in whatever thread its steps run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidelog.kernel.ids import Offset, TimestampMs
+from tidelog.kernel.ports import ByteView, Disk, Steps
+from tidelog.kernel.settings import TopicConfig
+from tidelog.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_file
+from tidelog.storage.segment import Segment
+from tidelog.storage.swapping import SEGMENT_SUFFIXES
+from tidelog.storage.txn_index import AbortedTxn
+from tidelog.wire.batch import BatchHeader
+
+
+class CleanedOutput:
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: Offset, config: TopicConfig
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.base_offset = base_offset
+        self._segment = Segment(
+            disk,
+            directory,
+            base_offset,
+            config,
+            size=0,
+            is_active=False,
+            created_ms=TimestampMs(0),
+            extra=CLEANED_SUFFIX,
+        )
+        self._segment.file.truncate(0)
+        self._segment.reset_indexes()
+        disk.open(self._path(TXN_INDEX_SUFFIX), create=True).close()
+
+    @property
+    def size(self) -> int:
+        return self._segment.size
+
+    def write(self, buffers: Sequence[ByteView], headers: Iterable[BatchHeader]) -> None:
+        segment = self._segment
+        segment.file.pwritev(buffers, segment.size)
+        for header in headers:
+            # Neighbours are joined so that their indexes fit; but a batch may have grown.
+            segment.make_room_in_indexes()
+            segment.note_batch(segment.size, header)
+
+    def add_aborted(self, entries: Iterable[AbortedTxn]) -> None:
+        for entry in entries:
+            self._segment.txn_index.append(entry)
+
+    def finish(self, modified_ms: TimestampMs) -> Steps[None]:
+        """Make the files complete and durable, with their names."""
+        segment = self._segment
+        segment.close_for_writing()
+        self._disk.set_mtime(self._path(LOG_SUFFIX), modified_ms)
+        for file in segment.files_to_sync():
+            file.sync()
+            yield
+        segment.unload()
+        self._disk.sync_dir(self._directory)
+
+    def discard(self) -> None:
+        """Remove the files again."""
+        self._segment.discard()
+        for suffix in SEGMENT_SUFFIXES:
+            self._disk.unlink(self._path(suffix))
+
+    def _path(self, suffix: str) -> str:
+        return segment_file(self._directory, self.base_offset, suffix, CLEANED_SUFFIX)
