@@ -15,7 +15,7 @@ import pytest
 from differential import Finding, Judgement, judge, unequal
 from golden_replay import error_setup
 from known_differences import ADMINISTRATION, DATA, LIVE_ADMINISTRATION, WIRE
-from live_target import BUILT, Target
+from live_target import BUILT, GROUPS, Target
 from node_log import NodeLog
 from protocol_golden import GOLDEN
 
@@ -76,6 +76,6 @@ def test_leader_epochs_end_where_kafkas_do(cluster: LocalCluster) -> None:
 
 def test_advertised_versions_are_kafkas(lone_node: Target) -> None:
     theirs = json.loads((GOLDEN / "wire" / "api_versions.json").read_text(encoding="utf-8"))["apis"]
-    assert lone_node.advertised.keys() == {int(key) for key in BUILT}
+    assert lone_node.advertised.keys() == {int(key) for key in BUILT | GROUPS}
     for key, versions in lone_node.advertised.items():
         assert list(versions) == [theirs[str(key)]["min"], theirs[str(key)]["max"]]

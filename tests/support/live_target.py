@@ -20,6 +20,12 @@ BUILT: Final = SERVED | {
 }  # fmt: skip
 """What is compared, if the target advertises it."""
 
+GROUPS: Final = {
+    ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS,
+    ApiKey.DELETE_GROUPS,
+}  # fmt: skip
+
 SECONDS_20: Final = datetime.timedelta(seconds=20)
 _SOFTWARE: Final[dict[str, Any]] = {
     "client_software_name": "differential",

@@ -17,6 +17,7 @@ from tidelog.broker.calls import Handler
 from tidelog.broker.context import BrokerContext
 from tidelog.broker.controllers import ControllerCluster
 from tidelog.broker.fetch_sessions import FetchSessions
+from tidelog.broker.group_coordination import GroupCoordination
 from tidelog.broker.handlers.administration import Administration
 from tidelog.broker.handlers.api_versions import ApiVersions
 from tidelog.broker.handlers.delete_records import DeleteRecords
@@ -109,6 +110,13 @@ class BrokerRole:
             identity.node_id, identity.cluster_id, ControllerCluster(self.client), settings
         )
         self._administration = Administration(self.context)
+        self.coordination = GroupCoordination(
+            self.context,
+            self.replicas,
+            ports,
+            self._administration.auto_creation,
+            expected_brokers=len(endpoints.voters) if identity.node_id in endpoints.voters else 1,
+        )
         self._server = ClientServer(
             ports.listener, self._handlers(), ports.clock, ServerLimits.of(settings)
         )
@@ -134,6 +142,7 @@ class BrokerRole:
         await self.client.register(self._registration(recovered))
         self._begin_when_caught_up()
         self._spawn(Housekeeping(self.replicas).run(), "housekeeping")
+        self._spawn(self.coordination.groups.sweep_for_ever(), "offset expiry")
         for listener in self._endpoints.clients:
             bound = await self._server.listen(
                 listener.name, SocketAddress(listener.host, listener.port)
@@ -142,6 +151,7 @@ class BrokerRole:
         self.client.become_ready()
         await self.client.wait_for_state(BrokerState.RUNNING)
         self.context.follow(self.replicas.update_settings)
+        self.context.follow(self.coordination.groups.update_settings)
         self._administration.producer_ids.prefetch()
         self.context.follow(lambda settings: self._server.set_limits(ServerLimits.of(settings)))
         log.info("broker %s is in service", self._identity.node_id)
@@ -157,6 +167,7 @@ class BrokerRole:
         """Serve nobody any more and close the logs."""
         await self._server.close()
         await self._administration.close()
+        self.coordination.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -185,6 +196,7 @@ class BrokerRole:
         self.context.refresh()
         if self._has_begun:
             self.replicas.apply(delta)
+            self.coordination.follow(delta)
         else:
             self._begin_when_caught_up()
 
@@ -250,6 +262,7 @@ class BrokerRole:
         sessions = FetchSessions(slots, self._ports.random)
         handlers: list[Handler] = [
             *self._administration.handlers,
+            *self.coordination.handlers,
             Produce(context, replicas),
             Fetch(context, replicas, sessions, self._ports.clock),
             ListOffsets(context, replicas),

@@ -111,6 +111,8 @@ class ReplicaSet:
         self._kept: dict[PartitionRef, KeptLog] = {}
         self._creating: dict[PartitionRef, asyncio.Task[None]] = {}
         self._restarted_empty: set[PartitionRef] = set()
+        self.role_listeners: list[Callable[[PartitionRef], None]] = []
+        """Told of every replica that leads, follows, goes offline or goes away."""
 
     # --- the host of partitions, streams and fetchers ----------------------------------
 
@@ -142,6 +144,11 @@ class ReplicaSet:
         else:
             self._fetcher.unfollow(partition.ref)
         self.fetch_service.role_changed(partition.ref)
+        self._tell_of_role(partition.ref)
+
+    def _tell_of_role(self, ref: PartitionRef) -> None:
+        for listener in self.role_listeners:
+            listener(ref)
 
     def progressed(self, partition: FollowingPartition) -> None:
         known = self.partitions.get(partition.ref)
@@ -275,6 +282,7 @@ class ReplicaSet:
         partition.close()
         self._fetcher.unfollow(ref)
         self.fetch_service.role_changed(ref)
+        self._tell_of_role(ref)
         self.keeper.delete(kept, partition.log.config.file_delete_delay_ms)
 
     # --- settings ----------------------------------------------------------------------

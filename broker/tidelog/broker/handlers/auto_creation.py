@@ -59,7 +59,8 @@ class TopicAutoCreation:
     async def _create(self, topics: Sequence[str], client: Client, client_id: str | None) -> None:
         settings = self._context.settings
         timeout_ms = settings.get_int("request.timeout.ms")
-        plans = [plan_of(topic, settings) for topic in topics]
+        brokers = len(self._context.image.brokers)
+        plans = [plan_of(topic, settings, brokers) for topic in topics]
         request = ForwardedRequest(
             _API.key,
             _VERSION,

@@ -1,7 +1,8 @@
 """The topics that brokers keep their own state in, and what they are created with.
 
-They come into being when they are first needed, and only with the replication factor that is
-configured: clients are told to come back until there are enough brokers.
+They come into being when they are first needed, with the replication factor that is configured or
+with one replica on every broker there is, whichever is less. Brokers that are registered and fenced
+count: they are about to start, and a topic that was made without them would stay so for ever.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, "__shar
 
 USE_DEFAULT: Final = -1
 
+_REPLICATION_FACTORS: Final = {
+    CONSUMER_OFFSETS: "offsets.topic.replication.factor",
+    TRANSACTION_STATE: "transaction.state.log.replication.factor",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
@@ -34,12 +40,18 @@ def is_internal(topic: str | None) -> bool:
     return topic in INTERNAL_TOPICS
 
 
-def plan_of(topic: str, settings: Settings) -> TopicPlan:
+def replication_factor(topic: str, settings: Settings, brokers: int) -> int:
+    """Of an internal topic in a cluster of so many registered brokers."""
+    return max(1, min(settings.get_int(_REPLICATION_FACTORS[topic]), brokers))
+
+
+def plan_of(topic: str, settings: Settings, brokers: int) -> TopicPlan:
+    """How to create a topic on demand, where so many brokers are registered."""
     if topic == CONSUMER_OFFSETS:
         return TopicPlan(
             topic,
             settings.get_int("offsets.topic.num.partitions"),
-            settings.get_int("offsets.topic.replication.factor"),
+            replication_factor(topic, settings, brokers),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
@@ -50,13 +62,19 @@ def plan_of(topic: str, settings: Settings) -> TopicPlan:
         return TopicPlan(
             topic,
             settings.get_int("transaction.state.log.num.partitions"),
-            settings.get_int("transaction.state.log.replication.factor"),
+            replication_factor(topic, settings, brokers),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "min.insync.replicas": str(settings.get_int("transaction.state.log.min.isr")),
+                "min.insync.replicas": str(_min_isr(settings, brokers)),
                 "segment.bytes": str(settings.get_int("transaction.state.log.segment.bytes")),
                 "unclean.leader.election.enable": "false",
             },
         )
     return TopicPlan(topic)
+
+
+def _min_isr(settings: Settings, brokers: int) -> int:
+    """At most the replication factor, so that transactions work on one node."""
+    wanted = settings.get_int("transaction.state.log.min.isr")
+    return min(wanted, replication_factor(TRANSACTION_STATE, settings, brokers))

@@ -30,4 +30,13 @@ TOPIC_OPERATIONS: Final = _bits(
 CLUSTER_OPERATIONS: Final = _bits(
     set(Operation) - {Operation.READ, Operation.WRITE, Operation.DELETE}
 )
+GROUP_OPERATIONS: Final = _bits(
+    {
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    }
+)
 NOT_ASKED: Final = -(2**31)

@@ -1,0 +1,157 @@
+"""OffsetFetch: how far groups have read, of one group or (from version 8 on) of many.
+
+Only what is replicated is shown. Topics are named, or (from version 10 on) given by id; no list of
+topics asks for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from tidelog.broker.calls import Call
+from tidelog.broker.context import BrokerContext
+from tidelog.broker.groups import Groups
+from tidelog.coordinator.offsets import Fetched, Place
+from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import TopicId
+from tidelog.wire.protocol.apis import ApiKey
+from tidelog.wire.protocol.frames import ResponseFrame
+from tidelog.wire.protocol.kio_values import duration_i32, field_of, from_kio_uuid, to_kio_uuid
+from tidelog.wire.protocol.responses import ResponseStructs, encode_response, response_structs
+
+_FIRST_WITH_ERROR: Final = 2
+_FIRST_WITH_GROUPS: Final = 8
+_FIRST_WITH_IDS: Final = 10
+
+
+class _Topic(NamedTuple):
+    """One topic of an answer; no name: there is no topic of the id that was asked for."""
+
+    name: str | None
+    kio_id: Any
+    rows: Sequence[Fetched]
+
+
+class _Group(NamedTuple):
+    code: ErrorCode
+    topics: Sequence[_Topic] = ()
+
+
+class OffsetFetch:
+    api_key = ApiKey.OFFSET_FETCH
+    is_pipelined = False
+
+    def __init__(self, context: BrokerContext, groups: Groups) -> None:
+        self._context = context
+        self._groups = groups
+
+    def begin(self, call: Call) -> ResponseFrame:
+        request: Any = call.request
+        structs = response_structs(self.api_key, call.version)
+        require_stable = field_of(request, "require_stable", False)
+        if call.version < _FIRST_WITH_GROUPS:
+            group = self._fetch(call, request, require_stable)
+            message = structs.response(
+                throttle_time=duration_i32(0),
+                error_code=group.code,
+                topics=_topics(structs, "", group.topics),
+            )
+        else:
+            found = [(one, self._fetch(call, one, require_stable)) for one in request.groups]
+            message = structs.response(
+                throttle_time=duration_i32(0),
+                groups=tuple(
+                    structs.struct(
+                        "OffsetFetchResponseGroup",
+                        group_id=asked.group_id,
+                        topics=_topics(structs, "s", group.topics),
+                        error_code=group.code,
+                    )
+                    for asked, group in found
+                ),
+            )
+        return encode_response(self.api_key, call.version, call.correlation_id, message)
+
+    def _fetch(self, call: Call, asked: Any, require_stable: bool) -> _Group:
+        shard = self._groups.find(asked.group_id)
+        if isinstance(shard, ErrorCode):
+            return _failed(call, asked, shard)
+        if asked.topics is None:
+            everything = shard.fetch(asked.group_id, None, require_stable=require_stable)
+            return _Group(ErrorCode.NONE, list(self._by_topic(call, everything)))
+        topics = [self._asked(call, topic) for topic in asked.topics]
+        places = [
+            (name, index) for name, _, indexes in topics if name is not None for index in indexes
+        ]
+        fetched = iter(shard.fetch(asked.group_id, places, require_stable=require_stable))
+        return _Group(
+            ErrorCode.NONE,
+            [
+                _Topic(name, kio_id, [_row(name, index, fetched) for index in indexes])
+                for name, kio_id, indexes in topics
+            ],
+        )
+
+    def _asked(self, call: Call, topic: Any) -> tuple[str | None, Any, Sequence[int]]:
+        if call.version < _FIRST_WITH_IDS:
+            return topic.name, None, topic.partition_indexes
+        known = self._context.image.topics.by_id.get(TopicId(from_kio_uuid(topic.topic_id)))
+        name = None if known is None else known.name
+        return name, topic.topic_id, topic.partition_indexes
+
+    def _by_topic(self, call: Call, fetched: Iterable[Fetched]) -> Iterable[_Topic]:
+        """By name; a client that wants ids hears nothing of topics that are gone."""
+        rows: dict[str, list[Fetched]] = {}
+        for one in fetched:
+            rows.setdefault(one.topic, []).append(one)
+        for name, found in rows.items():
+            known = self._context.image.topics.named(name)
+            if known is not None:
+                yield _Topic(name, to_kio_uuid(known.topic_id), found)
+            elif call.version < _FIRST_WITH_IDS:
+                yield _Topic(name, None, found)
+
+
+def _row(name: str | None, index: int, fetched: Iterable[Fetched]) -> Fetched:
+    if name is None:
+        return Fetched("", index, ErrorCode.UNKNOWN_TOPIC_ID)
+    return next(iter(fetched))
+
+
+def _failed(call: Call, asked: Any, code: ErrorCode) -> _Group:
+    """The oldest version has no place for an error but the partitions."""
+    if call.version >= _FIRST_WITH_ERROR:
+        return _Group(code)
+    topics = [
+        _Topic(topic.name, None, [Fetched(*place, code) for place in _places(topic)])
+        for topic in asked.topics
+    ]
+    return _Group(code, topics)
+
+
+def _places(topic: Any) -> list[Place]:
+    return [(topic.name, index) for index in topic.partition_indexes]
+
+
+def _topics(structs: ResponseStructs, plural: str, topics: Iterable[_Topic]) -> tuple[Any, ...]:
+    """``plural``: what the names of the structs end with where there are many groups."""
+    return tuple(
+        structs.struct(
+            f"OffsetFetchResponseTopic{plural}",
+            name=topic.name,
+            topic_id=topic.kio_id,
+            partitions=tuple(
+                structs.struct(
+                    f"OffsetFetchResponsePartition{plural}",
+                    partition_index=row.partition,
+                    committed_offset=row.offset,
+                    committed_leader_epoch=row.leader_epoch,
+                    metadata=row.metadata,
+                    error_code=row.error,
+                )
+                for row in topic.rows
+            ),
+        )
+        for topic in topics
+    )
