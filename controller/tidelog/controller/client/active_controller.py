@@ -7,7 +7,7 @@ is not active and knows no better) is dropped, and the controllers are asked in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidelog.kernel.ids import NodeId
 
@@ -20,6 +20,7 @@ class ActiveController:
         self._turn = 0
         self._believed: NodeId | None = None
         self._term = -1
+        self._on_news: Callable[[], None] = lambda: None
 
     @property
     def believed(self) -> NodeId | None:
@@ -34,12 +35,18 @@ class ActiveController:
         if controllers:
             self._controllers = tuple(controllers)
 
+    def follow(self, on_news: Callable[[], None]) -> None:
+        """Be called whenever another one is believed to be active, whoever said so."""
+        self._on_news = on_news
+
     def learn(self, node: NodeId, term: int) -> bool:
         """Somebody named the active controller; whether that is news."""
         if term < self._term:
             return False
         is_news = node != self._believed
         self._believed, self._term = node, term
+        if is_news:
+            self._on_news()
         return is_news
 
     def doubt(self, node: NodeId) -> None:

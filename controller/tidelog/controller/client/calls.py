@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -56,12 +57,15 @@ class ControllerCalls:
         self._clock = clock
         self._random = random
         self._news = asyncio.Event()
+        active.follow(self._tell_waiting_calls)
 
     def learn(self, active: common.ActiveController) -> None:
         """Somebody said who is active; calls that wait for another are moved there."""
-        if self._active.learn(NodeId(active.node_id), active.term):
-            self._news.set()
-            self._news = asyncio.Event()
+        self._active.learn(NodeId(active.node_id), active.term)
+
+    def _tell_waiting_calls(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def call(
         self, method: Unary[Request, Response], request: Request, *, timeout_ms: float
@@ -89,9 +93,19 @@ class ControllerCalls:
                     return answer
                 last = f"node {node}: {reason}"
             _log.debug("%s is sent again: %s", method, last)
-            await asyncio.sleep(min(left_ms, pause_ms * (0.5 + self._random.random())) / 1000)
+            await self._pause(min(left_ms, pause_ms * (0.5 + self._random.random())))
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
         raise ControllerUnavailable(f"{method} was not done within {timeout_ms:.0f} ms; {last}")
+
+    async def _pause(self, pause_ms: float) -> None:
+        """No longer than until somebody else is known to be active: after an election every
+        broker waits here, and the metadata stream says at once who won."""
+        if self._active.believed is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._news.wait()
+        else:
+            await asyncio.sleep(pause_ms / 1000)
 
     async def _attempt(
         self, node: NodeId, method: Unary[Request, Response], request: Request, timeout_ms: float

@@ -48,6 +48,15 @@ def test_a_doubted_controller_is_dropped_and_may_return() -> None:
     assert active.learn(TWO, 5)
 
 
+def test_news_are_told_whoever_brings_them() -> None:
+    active = ActiveController([ONE, TWO])
+    told: list[NodeId | None] = []
+    active.follow(lambda: told.append(active.believed))
+    for node, term in ((TWO, 5), (TWO, 5), (ONE, 4), (ONE, 6)):
+        active.learn(node, term)
+    assert told == [2, 1]
+
+
 def test_there_must_be_somebody_to_ask() -> None:
     with pytest.raises(ValueError, match="no controller"):
         ActiveController([])
