@@ -28,8 +28,9 @@ from tidelog.cli.options import DEFAULT_BOOTSTRAP
 from tidelog.cli.restarts import Restarts
 from tidelog.kernel.settings import InvalidSettings
 from tidelog.kernel.settings.load import environment_setting, load
-from tidelog.testing.local_cluster import OWN_SETTINGS, SERVER, ClusterFailed, LocalCluster
+from tidelog.testing.local_cluster import OWN_SETTINGS, ClusterFailed, LocalCluster
 from tidelog.testing.local_node import ending
+from tidelog.testing.nursery import Nursery
 from tidelog.testing.ports import is_port_free
 
 START_S: Final = 60.0
@@ -79,7 +80,7 @@ class Screen:
             self.say(shown)
 
 
-def run_up(options: UpOptions, server: Sequence[str] = SERVER) -> None:
+def run_up(options: UpOptions, server: Sequence[str] | Nursery | None = None) -> None:
     screen = Screen(sys.stderr if options.as_json else sys.stdout, options.level)
     settings = _parse_overrides(options.overrides)
     _refuse_environment()
@@ -93,7 +94,8 @@ def run_up(options: UpOptions, server: Sequence[str] = SERVER) -> None:
             port=options.port,
             data_dir=options.data_dir,
             settings=settings,
-            server=(*server, "--log-level", options.level),
+            server=server,
+            arguments=("--log-level", options.level),
             on_line=screen.node_line,
         )
     except ClusterFailed as failure:

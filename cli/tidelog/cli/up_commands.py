@@ -66,6 +66,7 @@ LogLevel = Annotated[
 
 
 def up(
+    context: typer.Context,
     nodes: Nodes = 3,
     port: Port = 9092,
     data_dir: DataDir = None,
@@ -96,4 +97,4 @@ def up(
         level=log_level.name,
     )
     with reported("tidelog up: "):
-        run_up(options)
+        run_up(options, context.obj)

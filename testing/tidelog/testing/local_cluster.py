@@ -1,8 +1,12 @@
 """A cluster on this machine, each node a process of its own.
 
 The launcher writes one configuration file per node, gives the data directories their identity,
-starts ``tidelog server --config FILE`` for each and waits until every node names all of them as
-alive. A node that was killed can be started again from the same file, by this object or by hand.
+starts a node from each file and waits until every node names all of them as alive. A node that was
+killed can be started again from the same file: by this object, or by hand as ``tidelog server
+--config FILE``.
+
+Nodes are children of a nursery, which imports once for all of them. None of them outlives the
+process that this object lives in, however that ends.
 
 Only the clients' port listens on ``host``. Nodes of one machine find each other on the loopback
 address, whatever clients are offered.
@@ -14,7 +18,6 @@ import fcntl
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -29,16 +32,14 @@ from tidelog.kernel.settings.properties import format_properties
 from tidelog.storage.format import format_directories, random_uuid, read_identity
 from tidelog.storage.node_files import CorruptNodeFile, InconsistentDirectory
 from tidelog.testing.local_node import ClusterFailed, LocalNode, OnLine
+from tidelog.testing.nursery import Nursery
 from tidelog.testing.ports import NoFreePort, Ports
-from tidelog.testing.probe import ProbeFailed, ask_cluster
+from tidelog.testing.probe import ProbeFailed, ask_cluster, load_decoder
 
 __all__ = ["PORT_STEP", "ClusterFailed", "LocalCluster", "LocalNode"]
 
 PORT_STEP: Final = 10
 """Node n listens on ``port + 10 (n − 1)`` for clients and one above that for the other nodes."""
-
-SERVER: Final = (sys.executable, "-m", "tidelog.broker")
-"""``tidelog server`` without the detour through the command line's entry."""
 
 OWN_SETTINGS: Final = frozenset({
     "process.roles", "node.id", "broker.id", "controller.quorum.voters",
@@ -67,10 +68,15 @@ class LocalCluster:
         port: int | None = None,
         data_dir: Path | None = None,
         settings: Mapping[str, str] | None = None,
-        server: Sequence[str] = SERVER,
+        server: Sequence[str] | Nursery | None = None,
+        arguments: Sequence[str] = (),
         on_line: OnLine = lambda node_id, line: None,
     ) -> None:
-        """Without ``port`` any free ports are taken; without ``data_dir`` data is temporary."""
+        """Without ``port`` any free ports are taken; without ``data_dir`` data is temporary.
+
+        ``server`` is a nursery that this object may have for its own, or a command to run in its
+        place; ``arguments`` are given to every node.
+        """
         if clash := sorted(OWN_SETTINGS & (settings or {}).keys()):
             raise ClusterFailed(
                 f"{', '.join(clash)} differs from node to node, so the launcher sets it; "
@@ -80,7 +86,8 @@ class LocalCluster:
             {**replicated(nodes), **(settings or {})}
         )
         self._bind_host = host
-        self._server = tuple(server)
+        self._server = server
+        self._arguments = tuple(arguments)
         self._on_line = on_line
         self._ports = Ports()
         self.is_ephemeral = data_dir is None
@@ -133,7 +140,9 @@ class LocalCluster:
     def start(self, timeout_s: float = 30.0) -> None:
         """Start every node and wait until all of them serve."""
         try:
+            self._get_server()  # it imports while files are written
             self._write_configs()
+            load_decoder()
             for node_id in self.nodes:
                 self.start_node(node_id)
             self.wait_until_serving(timeout_s)
@@ -148,10 +157,18 @@ class LocalCluster:
         deadline = time.monotonic() + _STOP_S
         for node in self.nodes.values():
             node.wait_for_end(max(0.1, deadline - time.monotonic()))
+        if isinstance(self._server, Nursery):
+            self._server.close()
+            self._server = None
         self._leave_directory()
 
     def start_node(self, node_id: int) -> None:
-        self.nodes[node_id].start(self._server, self._on_line)
+        self.nodes[node_id].start(self._get_server(), self._on_line, self._arguments)
+
+    def _get_server(self) -> Sequence[str] | Nursery:
+        if self._server is None:
+            self._server = Nursery()
+        return self._server
 
     def wait_until_serving(self, timeout_s: float = 30.0) -> None:
         """Every node that should run names every such node as alive."""

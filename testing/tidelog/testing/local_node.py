@@ -14,12 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 from tidelog.kernel.addresses import SocketAddress
+from tidelog.testing.nursery import ForkedNode, Nursery, NurseryFailed
 
 OnLine: TypeAlias = Callable[[int, str], None]
 """Told the node's id and a line that it printed."""
+
+NodeProcess: TypeAlias = subprocess.Popen[str] | ForkedNode
 
 LAST_WORDS: Final = 40
 _DRAIN_S: Final = 5.0
@@ -38,7 +41,7 @@ class LocalNode:
     rpc: SocketAddress
     data_dir: Path
     config: Path
-    process: subprocess.Popen[str] | None = None
+    process: NodeProcess | None = None
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
     is_wanted: bool = False
     """Started, and not stopped or killed through this object since."""
@@ -66,23 +69,24 @@ class LocalNode:
 
     # --- life --------------------------------------------------------------------------
 
-    def start(self, server: Sequence[str], on_line: OnLine) -> None:
+    def start(
+        self, server: Sequence[str] | Nursery, on_line: OnLine, more: Sequence[str] = ()
+    ) -> None:
+        """By a command of its own, or as a child of a nursery; ``more`` are further arguments."""
         if self.is_running:
             raise ClusterFailed(f"node {self.node_id} is running already")
-        self.process = subprocess.Popen(
-            [*server, "--config", str(self.config)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            process_group=0,
-        )
+        arguments = ["--config", str(self.config), *more]
+        output: IO[str]
+        if isinstance(server, Nursery):
+            try:
+                self.process, output = server.start(arguments)
+            except NurseryFailed as failure:
+                raise ClusterFailed(str(failure)) from failure
+        else:
+            self.process, output = _run_command([*server, *arguments])
         self.is_wanted = True
         self.last_words.clear()
-        self.reader = threading.Thread(
-            target=self._read_lines, args=(self.process, on_line), daemon=True
-        )
+        self.reader = threading.Thread(target=self._read_lines, args=(output, on_line), daemon=True)
         self.reader.start()
 
     def ask_to_end(self) -> None:
@@ -120,13 +124,25 @@ class LocalNode:
         words = "\n".join(f"  {line}" for line in self.last_words) or "  (it printed nothing)"
         return f"node {self.node_id} ended with {ending(self.exit_code)}:\n{words}"
 
-    def _read_lines(self, process: subprocess.Popen[str], on_line: OnLine) -> None:
-        if process.stdout is None:
-            return
-        with process.stdout:
-            for line in process.stdout:
+    def _read_lines(self, output: IO[str], on_line: OnLine) -> None:
+        with output:
+            for line in output:
                 self.last_words.append(line.rstrip("\n"))
                 on_line(self.node_id, line.rstrip("\n"))
+
+
+def _run_command(command: Sequence[str]) -> tuple[subprocess.Popen[str], IO[str]]:
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        process_group=0,
+    )
+    assert process.stdout is not None
+    return process, process.stdout
 
 
 def ending(exit_code: int | None) -> str:

@@ -38,6 +38,11 @@ class ClusterAnswer:
     brokers: dict[int, SocketAddress]
 
 
+def load_decoder() -> None:
+    """What ``ask_cluster`` would else load with the first answer in its hands."""
+    APIS[ApiKey.METADATA].load_response_type(_METADATA_VERSION)
+
+
 def ask_cluster(address: SocketAddress, timeout_s: float) -> ClusterAnswer:
     """Which brokers the node at ``address`` believes to be alive."""
     api = APIS[ApiKey.METADATA]

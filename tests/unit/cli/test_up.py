@@ -25,10 +25,11 @@ FAKE_NODE = Path(__file__).parents[2] / "support/fake_node.py"
 PROGRAM = f"""
 import sys, tidelog.cli.up as up
 inner = up.run_up
-up.run_up = lambda options: inner(options, ({sys.executable!r}, {str(FAKE_NODE)!r}))
+up.run_up = lambda options, nursery: inner(options, ({sys.executable!r}, {str(FAKE_NODE)!r}))
 sys.argv[0] = "tidelog"
-from tidelog.cli.main import main
-main()
+from tidelog.cli import main
+main._begin_nursery = lambda: None
+main.main()
 """
 Run = Callable[..., Any]
 
