@@ -25,6 +25,7 @@ SCOPES = {"broker": BROKER_SETTINGS, "topic": TOPIC_SETTINGS, "group": GROUP_SET
 # Where a default or a bound differs from Kafka on purpose, with the reason.
 DELIBERATE = {
     "broker.heartbeat.interval.ms": "a session of 3 s needs more than one heartbeat",
+    "metadata.max.idle.interval.ms": "an idle cluster lets its disks rest",
     "broker.session.timeout.ms": "streams make a shorter session safe",
     "controller.listener.names": "CONTROLLER unless given, so that a node starts without it",
     "group.coordinator.rebalance.protocols": "no share or streams groups",

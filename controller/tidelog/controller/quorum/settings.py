@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidelog.controller.quorum.entry_log import EntryLogSettings
 from tidelog.controller.quorum.store import StoreSettings
 from tidelog.controller.raft.model import Settings as RaftSettings
 from tidelog.kernel.settings import Settings
+
+_TICK_INTERVAL_MS: Final = 50.0
+"""An idle node should sleep; a third of the heartbeat interval is often enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class QuorumSettings:
         )
         return cls(
             raft=RaftSettings(
+                tick_interval_ms=_TICK_INTERVAL_MS,
                 election_timeout_ms=election_timeout_ms,
                 check_quorum_ms=1.5 * election_timeout_ms,
             ),

@@ -124,7 +124,7 @@ _QUORUM: Final = (
             "The size above which the metadata log and old snapshots are deleted."),
     Setting("metadata.max.retention.ms", Kind.LONG, 7 * DAY_MS, _Q,
             "The age above which they are deleted."),
-    Setting("metadata.max.idle.interval.ms", Kind.INT, 500, _Q,
+    Setting("metadata.max.idle.interval.ms", Kind.INT, 5000, _Q,
             "How often an idle active controller writes a record that does nothing; 0 is never.",
             allowed=AT_LEAST_0),
 )
