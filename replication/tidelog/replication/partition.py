@@ -25,6 +25,7 @@ from tidelog.kernel.ids import (
     Offset,
     ProducerEpoch,
     ProducerId,
+    Sequence,
 )
 from tidelog.kernel.ports import ByteView
 from tidelog.kernel.settings import TopicConfig
@@ -45,7 +46,7 @@ from tidelog.storage.epoch_cache import UNDEFINED_END
 from tidelog.storage.log import Appended, Log, LogFailed
 from tidelog.storage.txn_verification import Verification
 from tidelog.storage.validation import Origin, Rejected
-from tidelog.wire.batch import BatchHeader, is_transactional, read_header
+from tidelog.wire.batch import is_transactional, read_header
 from tidelog.wire.control import EndTxnMarker
 
 _log = logging.getLogger(__name__)
@@ -234,7 +235,12 @@ class Partition(FollowingPartition):
         return self._appended(leader, result, acks, timeout_ms)
 
     def begin_verification(
-        self, header: BatchHeader, *, begins_epoch: bool
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        sequence: Sequence,
+        *,
+        begins_epoch: bool,
     ) -> Verification | ErrorCode | None:
         """Before the coordinator is asked about a transactional batch; None: it need not be.
 
@@ -243,10 +249,15 @@ class Partition(FollowingPartition):
         if self.leader is None:
             return self.fence(-1, leader_only=True)
         states = self.log.producers.states
-        if states.has_open_transaction(header):
+        if states.has_open_transaction(producer_id, producer_epoch):
             return None
-        now_ms = self._host.clock.wall_ms()
-        return states.verifications.begin(header, now_ms, begins_epoch=begins_epoch)
+        return states.verifications.begin(
+            producer_id,
+            producer_epoch,
+            sequence,
+            self._host.clock.wall_ms(),
+            begins_epoch=begins_epoch,
+        )
 
     def append_marker(
         self,

@@ -155,13 +155,13 @@ class ProducerStates:
             return ErrorCode.INVALID_TXN_STATE
         return None
 
-    def has_open_transaction(self, header: BatchHeader) -> bool:
-        """Whether the batch goes on with a transaction that its producer has open here."""
-        entry = self._entries.get(header.producer_id)
+    def has_open_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
+        """Whether the producer has a transaction open here, in this epoch."""
+        entry = self._entries.get(producer_id)
         return (
             entry is not None
             and entry.current_txn_first_offset is not None
-            and entry.epoch == header.producer_epoch
+            and entry.epoch == epoch
         )
 
     def refusal_of_first_write(
@@ -171,7 +171,9 @@ class ProducerStates:
 
         A resent batch opens none.
         """
-        if self.has_open_transaction(header) or isinstance(self.check(header), Duplicate):
+        if self.has_open_transaction(header.producer_id, header.producer_epoch):
+            return None
+        if isinstance(self.check(header), Duplicate):
             return None
         entry = self._entries.get(header.producer_id)
         is_known = entry is not None and entry.epoch == header.producer_epoch

@@ -35,6 +35,8 @@ class Verification:
     begins_epoch: bool
     """Whether every transaction has an epoch of its own (transaction.version=2)."""
     begun_ms: int
+    is_approved: bool = False
+    """Set by who asked the coordinator, if the write comes later and from elsewhere."""
 
 
 @dataclass(slots=True)
@@ -44,22 +46,29 @@ class Verifications:
     def __len__(self) -> int:
         return len(self._held)
 
-    def begin(self, header: BatchHeader, now_ms: int, *, begins_epoch: bool) -> Verification:
+    def begin(
+        self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        sequence: Sequence,
+        now_ms: int,
+        *,
+        begins_epoch: bool,
+    ) -> Verification:
         """Before the coordinator is asked; batches of one transaction share one."""
-        held = self._held.get(header.producer_id)
-        if held is not None and held.epoch == header.producer_epoch:
-            held.lowest_sequence = min(held.lowest_sequence, header.base_sequence)
+        held = self._held.get(producer_id)
+        if held is not None and held.epoch == epoch:
+            held.lowest_sequence = min(held.lowest_sequence, sequence)
             return held
-        new = Verification(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            begins_epoch,
-            now_ms,
-        )
-        if held is None or held.epoch < new.epoch:
-            self._held[header.producer_id] = new
+        new = Verification(producer_id, epoch, sequence, begins_epoch, now_ms)
+        if held is None or held.epoch < epoch:
+            self._held[producer_id] = new
         return new
+
+    def approved(self, producer_id: ProducerId) -> Verification | None:
+        """For who writes later than it asked: what the coordinator agreed to and still holds."""
+        held = self._held.get(producer_id)
+        return held if held is not None and held.is_approved else None
 
     def refusal(
         self, header: BatchHeader, verification: Verification | None, *, is_known: bool

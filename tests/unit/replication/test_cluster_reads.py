@@ -9,7 +9,7 @@ from replica_lab import Lab, LabNode, batch, in_lab
 
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.errors import ErrorCode
-from tidelog.kernel.ids import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId
+from tidelog.kernel.ids import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId, Sequence
 from tidelog.replication.outcomes import (
     EARLIEST,
     LATEST,
@@ -21,7 +21,6 @@ from tidelog.replication.outcomes import (
 from tidelog.replication.partition import Partition
 from tidelog.replication.waiting import FetchWaiter, Want
 from tidelog.storage.txn_verification import Verification
-from tidelog.wire.batch import read_header
 from tidelog.wire.control import ControlType, EndTxnMarker
 from tidelog.wire.records import decode_records
 
@@ -150,7 +149,9 @@ def test_a_transaction_is_readable_when_its_marker_is_committed() -> None:
         ref = await lab.create("t", (1, 2, 3))
         partition = lab.nodes[1].partition(ref)
         data = batch("a", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=1)
-        held = partition.begin_verification(read_header(data), begins_epoch=False)
+        held = partition.begin_verification(
+            ProducerId(9), ProducerEpoch(0), Sequence(0), begins_epoch=False
+        )
         assert isinstance(held, Verification)
         appended = partition.append(data, acks=-1, timeout_ms=5000, verification=held)
         assert (await appended).code is ErrorCode.NONE

@@ -28,8 +28,15 @@ def write(seq: int = 0, epoch: int = 0, *, is_transactional: bool = True) -> byt
     )
 
 
+def begin(partition: Partition, data: bytes) -> Verification | ErrorCode | None:
+    header = read_header(data)
+    return partition.begin_verification(
+        header.producer_id, header.producer_epoch, header.base_sequence, begins_epoch=False
+    )
+
+
 def verified(partition: Partition, data: bytes) -> Verification:
-    held = partition.begin_verification(read_header(data), begins_epoch=False)
+    held = begin(partition, data)
     assert isinstance(held, Verification)
     return held
 
@@ -83,7 +90,7 @@ def test_an_open_transaction_goes_on_without_another_question_and_after_a_failov
         await lab.until(lambda: lab.leader(ref).id != 1)
         await lab.until(lambda: lab.leader(ref).partition(ref).leader is not None)
         leader = lab.leader(ref).partition(ref)
-        assert leader.begin_verification(read_header(write(1)), begins_epoch=False) is None
+        assert begin(leader, write(1)) is None
         assert (await leader.append(write(1), acks=-1, timeout_ms=5_000)).code is E.NONE
         resent = await leader.append(write(0), acks=-1, timeout_ms=5_000)
         assert (resent.code, resent.base_offset) == (E.NONE, 0)
@@ -94,8 +101,7 @@ def test_an_open_transaction_goes_on_without_another_question_and_after_a_failov
 def test_a_replica_that_does_not_lead_verifies_nothing() -> None:
     async def script(lab: Lab) -> None:
         follower = lab.nodes[2].partition(await lab.create("t", (1, 2, 3)))
-        found = follower.begin_verification(read_header(write()), begins_epoch=False)
-        assert found is E.NOT_LEADER_OR_FOLLOWER
+        assert begin(follower, write()) is E.NOT_LEADER_OR_FOLLOWER
 
     in_lab(script)
 

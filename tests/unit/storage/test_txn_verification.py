@@ -10,6 +10,7 @@ from tidelog.kernel.ids import CoordinatorEpoch, LeaderEpoch, Offset, ProducerEp
 from tidelog.simulation import SimDisk
 from tidelog.storage.log import Appended
 from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.txn_verification import Verification, Verifications
 from tidelog.wire.batch import BatchHeader, read_header
 from tidelog.wire.control import ControlType, EndTxnMarker, build_marker_batch
 from tidelog.wire.records import Record, build_batch
@@ -46,10 +47,22 @@ def end(states: ProducerStates, header: BatchHeader) -> None:
     states.update(header, EndTxnMarker(ControlType.ABORT, CoordinatorEpoch(0)))
 
 
+def begin(
+    verifications: Verifications, header: BatchHeader, begins_epoch: bool, now_ms: int
+) -> Verification:
+    return verifications.begin(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        now_ms,
+        begins_epoch=begins_epoch,
+    )
+
+
 def test_a_first_write_needs_a_verification() -> None:
     states = ProducerStates()
     assert states.refusal_of_first_write(batch(), None) is E.INVALID_TXN_STATE
-    held = states.verifications.begin(batch(), 0, begins_epoch=False)
+    held = begin(states.verifications, batch(), False, 0)
     assert states.refusal_of_first_write(batch(), held) is None
 
 
@@ -63,18 +76,18 @@ def test_what_goes_on_with_an_open_transaction_needs_none() -> None:
 def test_a_marker_takes_the_permission_back() -> None:
     """Hazard 28: the answer of the coordinator was overtaken by the end of the transaction."""
     states = ProducerStates()
-    held = states.verifications.begin(batch(), 0, begins_epoch=False)
+    held = begin(states.verifications, batch(), False, 0)
     end(states, marker(0))
     assert states.refusal_of_first_write(batch(), held) is E.INVALID_TXN_STATE
 
 
 def test_a_permission_is_for_one_transaction() -> None:
     states = ProducerStates()
-    held = states.verifications.begin(batch(), 0, begins_epoch=False)
+    held = begin(states.verifications, batch(), False, 0)
     states.update(batch(0), None)
     end(states, marker(1))
     assert states.refusal_of_first_write(batch(seq=1), held) is E.INVALID_TXN_STATE
-    again = states.verifications.begin(batch(seq=1), 0, begins_epoch=False)
+    again = begin(states.verifications, batch(seq=1), False, 0)
     assert again is not held
 
 
@@ -87,15 +100,15 @@ def test_a_resent_batch_of_a_transaction_that_ended_is_a_duplicate_and_opens_non
 
 def test_batches_of_one_transaction_share_a_verification() -> None:
     verifications = ProducerStates().verifications
-    first = verifications.begin(batch(seq=3), 0, begins_epoch=False)
-    assert verifications.begin(batch(seq=1), 0, begins_epoch=False) is first
+    first = begin(verifications, batch(seq=3), False, 0)
+    assert begin(verifications, batch(seq=1), False, 0) is first
     assert first.lowest_sequence == 1
 
 
 def test_a_batch_does_not_overtake_an_earlier_one_that_asked() -> None:
     states = ProducerStates()
-    states.verifications.begin(batch(seq=0), 0, begins_epoch=False)
-    held = states.verifications.begin(batch(seq=3), 0, begins_epoch=False)
+    begin(states.verifications, batch(seq=0), False, 0)
+    held = begin(states.verifications, batch(seq=3), False, 0)
     assert states.refusal_of_first_write(batch(seq=3), held) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert states.refusal_of_first_write(batch(seq=0), held) is None
 
@@ -113,24 +126,24 @@ def test_where_every_transaction_has_its_epoch_the_first_sequence_is_0(
     begins_epoch: bool, seq: int, expected: ErrorCode | None
 ) -> None:
     states = ProducerStates()
-    held = states.verifications.begin(batch(seq=seq), 0, begins_epoch=begins_epoch)
+    held = begin(states.verifications, batch(seq=seq), begins_epoch, 0)
     assert states.refusal_of_first_write(batch(seq=seq), held) is expected
 
 
 def test_a_higher_epoch_replaces_a_verification_and_a_lower_one_does_not() -> None:
     states = ProducerStates()
-    old = states.verifications.begin(batch(epoch=1), 0, begins_epoch=False)
-    new = states.verifications.begin(batch(epoch=2), 0, begins_epoch=False)
+    old = begin(states.verifications, batch(epoch=1), False, 0)
+    new = begin(states.verifications, batch(epoch=2), False, 0)
     assert states.refusal_of_first_write(batch(epoch=1), old) is E.INVALID_TXN_STATE
-    late = states.verifications.begin(batch(epoch=1), 0, begins_epoch=False)
+    late = begin(states.verifications, batch(epoch=1), False, 0)
     assert states.refusal_of_first_write(batch(epoch=1), late) is E.INVALID_TXN_STATE
     assert states.refusal_of_first_write(batch(epoch=2), new) is None
 
 
 def test_verifications_that_were_never_used_are_forgotten() -> None:
     states = ProducerStates()
-    states.verifications.begin(batch(pid=1), 0, begins_epoch=False)
-    states.verifications.begin(batch(pid=2), 50, begins_epoch=False)
+    begin(states.verifications, batch(pid=1), False, 0)
+    begin(states.verifications, batch(pid=2), False, 50)
     states.expire(100, 100)
     assert len(states.verifications) == 1
 
@@ -222,3 +235,13 @@ def test_a_marker_that_is_here_already_is_not_written_again() -> None:
         assert isinstance(answer, Appended)
         outcomes.append((answer.is_duplicate, answer.last_offset, log.end_offset))
     assert outcomes == [(False, 0, 1), (True, 0, 1)]
+
+
+def test_a_permission_may_be_used_by_somebody_else_once_it_is_approved() -> None:
+    states = ProducerStates()
+    held = begin(states.verifications, batch(seq=-1), True, 0)
+    assert states.verifications.approved(held.producer_id) is None
+    held.is_approved = True
+    assert states.verifications.approved(held.producer_id) is held
+    end(states, marker(0))
+    assert states.verifications.approved(held.producer_id) is None
