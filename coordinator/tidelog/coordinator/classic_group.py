@@ -11,6 +11,7 @@ nothing that can be seen here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self, assert_never
 
@@ -22,9 +23,10 @@ from tidelog.coordinator.classic.core import (
     GroupSettings,
     Member,
 )
-from tidelog.coordinator.classic.history import Rebalance
+from tidelog.coordinator.classic.history import CauseKind, Rebalance, RebalanceHistory
 from tidelog.coordinator.classic.joining import join
 from tidelog.coordinator.classic.leaving import expire, leave
+from tidelog.coordinator.classic.rebalancing import rebalance_or_complete
 from tidelog.coordinator.classic.states import GroupState
 from tidelog.coordinator.classic.syncing import append_finished, heartbeat, sync
 from tidelog.coordinator.records import GroupRecord, GroupValue, StoredMember
@@ -71,6 +73,35 @@ class ClassicGroup:
             core.leader = value.leader
         return group
 
+    @classmethod
+    def rebuild(
+        cls,
+        group_id: str,
+        value: GroupValue,
+        protocols: Mapping[str, tuple[e.Protocol, ...]],
+        settings: GroupSettings,
+        now_ms: int,
+    ) -> Self:
+        """As from its record, but with all that the members offer: it was of the other protocol."""
+        group = cls.load(group_id, value, settings, now_ms)
+        for member in group._core.members.values():
+            member.protocols = protocols[member.member_id]
+        return group
+
+    def continue_from(self, history: RebalanceHistory, next_write_id: int) -> None:
+        """Takes over what was remembered of it under the other protocol."""
+        self._core.history = history
+        self._core.next_write_id = next_write_id
+
+    def ask_to_rejoin(self, now_ms: int, kind: CauseKind, member_id: str) -> list[e.Effect]:
+        """Starts a rebalance that no request asked for."""
+        core = self._core
+        core.now_ms = now_ms
+        core.effects = []
+        rebalance_or_complete(core, core.cause(kind, member_id))
+        effects, core.effects = core.effects, []
+        return effects
+
     @property
     def group_id(self) -> str:
         return self._core.group_id
@@ -114,6 +145,14 @@ class ClassicGroup:
     def rebalances(self) -> tuple[Rebalance, ...]:
         """The last rebalances with their causes, oldest first."""
         return self._core.history.entries
+
+    @property
+    def history(self) -> RebalanceHistory:
+        return self._core.history
+
+    def protocols(self) -> dict[str, tuple[e.Protocol, ...]]:
+        """What each member offers, in its order."""
+        return {each.member_id: each.protocols for each in self._core.members.values()}
 
     def record(self) -> GroupRecord:
         """The group as it is, to be stored."""

@@ -46,6 +46,12 @@ class ClassicGroups:
             return self._create(now_ms, group_id, request)
         return self._step(now_ms, group, request)
 
+    def check_join(self, group_id: str, request: e.JoinGroup) -> e.Respond | None:
+        """What is wrong with a join to a group of whatever kind that exists, or None."""
+        error = self._join_error(group_id, request, missing=False)
+        result = None if error is None else e.JoinResult(error, request.member_id)
+        return None if result is None else e.Respond(request.request_id, result)
+
     def append_finished(
         self, now_ms: int, group_id: str, write_id: int, error: ErrorCode
     ) -> list[e.Effect]:
@@ -70,6 +76,15 @@ class ClassicGroups:
     def ensure(self, group_id: str) -> ClassicGroup:
         """The group, created as a simple one if it is not there: a commit may do that."""
         return self._groups.setdefault(group_id, ClassicGroup(group_id, self.settings))
+
+    def adopt(self, group: ClassicGroup) -> None:
+        """Takes in a group that was of the consumer protocol until now."""
+        self._groups[group.group_id] = group
+        self._queue_deadline(group)
+
+    def close(self, now_ms: int, group_id: str, error: ErrorCode) -> list[e.Effect]:
+        """Lets a group go without a record of its own; whoever waits is told the error."""
+        return self._close(now_ms, group_id, error)
 
     def load(self, record: GroupRecord, now_ms: int) -> None:
         """Replays a record: the last one of a group counts, a tombstone removes it."""

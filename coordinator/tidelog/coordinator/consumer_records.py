@@ -1,7 +1,7 @@
-"""Records of groups that speak the consumer protocol (KIP-848): key types 3 and 5 to 8.
+"""Records of groups that speak the consumer protocol (KIP-848): key types 3 to 8, and 16.
 
 All values are version 0 and flexible. Type 4 (partition metadata) is only ever deleted by brokers
-of today: the hash in the group's own record took its place.
+of today, and its value kept as it is: the hash in the group's own record took its place.
 """
 
 from __future__ import annotations
@@ -15,21 +15,32 @@ from tidelog.kernel.ids import Uuid
 from tidelog.wire.protocol import primitives as p
 
 EPOCH_KEY: Final = 3
+PARTITION_METADATA_KEY: Final = 4
 MEMBER_KEY: Final = 5
 TARGET_EPOCH_KEY: Final = 6
 TARGET_KEY: Final = 7
 CURRENT_KEY: Final = 8
-KEY_TYPES: Final = (EPOCH_KEY, MEMBER_KEY, TARGET_EPOCH_KEY, TARGET_KEY, CURRENT_KEY)
+REGEX_KEY: Final = 16
+KEY_TYPES: Final = (
+    EPOCH_KEY,
+    PARTITION_METADATA_KEY,
+    MEMBER_KEY,
+    TARGET_EPOCH_KEY,
+    TARGET_KEY,
+    CURRENT_KEY,
+    REGEX_KEY,
+)
 _OF_A_MEMBER: Final = (MEMBER_KEY, TARGET_KEY, CURRENT_KEY)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerKey:
-    """``member_id`` is None for the two types that speak of the group as a whole."""
+    """``member_id`` and ``regex`` are None for the types that speak of the group as a whole."""
 
     key_type: int
     group: str
     member_id: str | None = None
+    regex: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,26 @@ class CurrentAssignment:
     pending_revocation: tuple[AssignedTopic, ...]
 
 
-ConsumerValue = GroupEpoch | ConsumerMember | TargetEpoch | TargetAssignment | CurrentAssignment
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics an expression matched, at which version of the metadata, and when."""
+
+    topics: tuple[str, ...]
+    version: int
+    resolved_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Of brokers before the hash: not looked into."""
+
+    raw: bytes
+
+
+_Written = (
+    GroupEpoch | ConsumerMember | TargetEpoch | TargetAssignment | CurrentAssignment | ResolvedRegex
+)
+ConsumerValue = _Written | PartitionMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +137,8 @@ def decode(key: bytes, value: bytes | None) -> ConsumerRecord:
     reader = FieldReader(key)
     group = reader.text()
     member = reader.text() if reader.version in _OF_A_MEMBER else None
-    known = ConsumerKey(reader.version, group, member)
+    regex = reader.text() if reader.version == REGEX_KEY else None
+    known = ConsumerKey(reader.version, group, member, regex)
     if value is None:
         return ConsumerRecord(known, None)
     with as_record(f"the value of a record of type {known.key_type}"):
@@ -116,12 +147,20 @@ def decode(key: bytes, value: bytes | None) -> ConsumerRecord:
 
 def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
     key = p.I16.pack(record.key.key_type) + p.string(record.key.group)
-    if record.key.member_id is not None:
-        key += p.string(record.key.member_id)
-    return key, None if record.value is None else p.I16.pack(0) + _encode_value(record.value)
+    for part in (record.key.member_id, record.key.regex):
+        key += b"" if part is None else p.string(part)
+    match record.value:
+        case None:
+            return key, None
+        case PartitionMetadata(raw):
+            return key, raw
+        case value:
+            return key, p.I16.pack(0) + _encode_value(value)
 
 
 def _decode_value(key_type: int, data: bytes) -> ConsumerValue:
+    if key_type == PARTITION_METADATA_KEY:
+        return PartitionMetadata(data)
     reader = FieldReader(data, flexible_from=0)
     if reader.version != 0:
         raise MalformedRecord(
@@ -133,6 +172,8 @@ def _decode_value(key_type: int, data: bytes) -> ConsumerValue:
         return TargetEpoch(reader.i32(), _i64(reader.tags().get(0)))
     if key_type == MEMBER_KEY:
         return _decode_member(reader)
+    if key_type == REGEX_KEY:
+        return ResolvedRegex(reader.array(reader.text), reader.i64(), reader.i64())
     if key_type == TARGET_KEY:
         return TargetAssignment(reader.array(lambda: _topic(reader)))
     epochs = (reader.i32(), reader.i32(), reader.i8())
@@ -184,8 +225,11 @@ def _i64(raw: memoryview | None) -> int:
     return int(value)
 
 
-def _encode_value(value: ConsumerValue) -> bytes:
+def _encode_value(value: _Written) -> bytes:
     match value:
+        case ResolvedRegex(topics, version, resolved_ms):
+            names = p.uvarint(len(topics) + 1) + b"".join(map(p.compact_string, topics))
+            return names + struct.pack(">qq", version, resolved_ms) + b"\0"
         case GroupEpoch(epoch, number) | TargetEpoch(epoch, number):
             tags = [(0, p.I64.pack(number))] if number else []
             return p.I32.pack(epoch) + p.tag_buffer(tags)

@@ -24,6 +24,10 @@ class CauseKind(Enum):
     RESTARTED = "came back under its instance id"
     DID_NOT_SYNC = "did not fetch its assignment in time"
     WRITE_FAILED = "led a generation whose assignment could not be written"
+    TOPICS_CHANGED = "was the first to ask after its topics had changed"
+    DID_NOT_REVOKE = "did not give up partitions in time"
+    DID_NOT_REJOIN = "did not join again in time"
+    CONVERTED = "made the group change its protocol"
 
 
 @dataclass(frozen=True, slots=True)
