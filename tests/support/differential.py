@@ -39,6 +39,8 @@ _INVALID_RECORD: Final = 87
 _DRIFTING: Final = ("t1",)
 """Where a batch is taken that Kafka refuses, so that offsets are not equal afterwards."""
 
+_DRAWN: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+"""How ids end that a coordinator drew."""
 _LONG_NUMBER: Final = re.compile(r"\d{12,}")
 
 
@@ -80,11 +82,15 @@ class Ids:
     """Recorded ids and the live ones in their place."""
 
     topics: dict[bytes, bytes] = field(default_factory=dict)
+    members: dict[str, str] = field(default_factory=dict)
+    """Ids that the coordinator gave to members; as long as the recorded ones."""
     sessions: dict[int, int] = field(default_factory=dict)
 
     def to_live(self, frame: bytes) -> bytes:
         for theirs, ours in self.topics.items():
             frame = frame.replace(theirs, ours)
+        for member, live_member in self.members.items():
+            frame = frame.replace(member.encode(), live_member.encode())
         for recorded, live in self.sessions.items():
             frame = frame.replace(recorded.to_bytes(4, "big"), live.to_bytes(4, "big"))
         return frame
@@ -97,6 +103,9 @@ class Ids:
         if Uuid.parse(theirs) != ZERO_UUID and Uuid.parse(ours) != ZERO_UUID:
             self.topics[Uuid.parse(theirs).raw] = Uuid.parse(ours).raw
 
+    def member_to_recorded(self, text: str) -> str:
+        return next((theirs for theirs, ours in self.members.items() if ours == text), text)
+
     def learn(self, theirs: Plain, ours: Plain) -> None:
         """Ids that stand in both answers, by the names they stand for."""
         drawn = dict(_named_ids(ours))
@@ -105,6 +114,8 @@ class Ids:
                 self.learn_topic(topic_id, drawn[name])
         if theirs.get("session_id", 0) > 0 and ours.get("session_id", 0) > 0:
             self.sessions[theirs["session_id"]] = ours["session_id"]
+        if "member_id" in theirs and _DRAWN.search(theirs["member_id"] or ""):
+            self.members[theirs["member_id"]] = ours["member_id"]
 
 
 def _named_ids(value: Any) -> Iterator[tuple[str, str]]:
@@ -132,6 +143,8 @@ def compare(call: Recorded, answer: bytes | str, ids: Ids) -> Finding | None:
     if call.api_key == ApiKey.FETCH and not call.has_same_records:
         _forget_records(theirs)
         _forget_records(ours_plain)
+    if call.api_key == ApiKey.LIST_GROUPS and not call.has_same_records:
+        _keep_common_groups(ours_plain, theirs)
     mine = masked(_comparable(ours_plain, ids, is_live=True), _known(ids))
     other = masked(_comparable(theirs, ids, is_live=False), _known(ids))
     return None if mine == other else Finding(call, mine, other)
@@ -142,6 +155,13 @@ def _forget_records(response: Plain) -> None:
         for row in topic["partitions"]:
             row["records"] = "some" if row["records"] else "none"
             row["aborted_transactions"] = row["aborted_transactions"] is not None
+
+
+def _keep_common_groups(ours: Plain, theirs: Plain) -> None:
+    """Each broker has had other groups before."""
+    names = [{group["group_id"] for group in one["groups"]} for one in (ours, theirs)]
+    for one in (ours, theirs):
+        one["groups"] = [g for g in one["groups"] if g["group_id"] in names[0] & names[1]]
 
 
 class Judgement(NamedTuple):
@@ -176,6 +196,8 @@ def _comparable(value: Any, ids: Ids, *, is_live: bool) -> Any:
     """Without what differs from run to run, beyond what ``masked`` takes out."""
     if isinstance(value, list):
         return [_comparable(one, ids, is_live=is_live) for one in value]
+    if isinstance(value, str) and is_live:
+        return ids.member_to_recorded(value)
     if not isinstance(value, dict):
         return value
     plain = {n: _comparable(v, ids, is_live=is_live) for n, v in value.items()}
@@ -197,6 +219,7 @@ def _comparable(value: Any, ids: Ids, *, is_live: bool) -> Any:
     for name in ("partitions", "partition_responses"):
         if plain.get(name) and not isinstance(plain[name][0], int):
             plain[name].sort(key=lambda one: one.get("partition_index", one.get("index")))
+    _put_in_order(plain)
     if plain.get("log_append_time") is not None:
         plain["log_append_time"] = "a time"
     if plain.get("error_message"):
@@ -209,6 +232,17 @@ def _comparable(value: Any, ids: Ids, *, is_live: bool) -> Any:
         for row in plain["partition_responses"]:
             _mask_produced(row, has_drifted=plain.get("name") in _DRIFTING)
     return plain
+
+
+def _put_in_order(plain: Plain) -> None:
+    """Groups, and topics that are only given by their ids: Kafka puts errors first."""
+    for name, rows in plain.items():
+        if not isinstance(rows, list) or not rows or not isinstance(rows[0], dict):
+            continue
+        if "group_id" in rows[0]:
+            plain[name] = sorted(rows, key=lambda one: str(one["group_id"]))
+        elif name == "topics" and "topic_id" in rows[0] and "name" not in rows[0]:
+            plain[name] = sorted(rows, key=lambda one: str(one["topic_id"]))
 
 
 def _mask_produced(row: Plain, *, has_drifted: bool) -> None:

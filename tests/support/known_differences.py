@@ -108,6 +108,12 @@ DATA: Final[dict[Key, Difference]] = {
         )
     },
 }
+GROUPS: Final[dict[Key, Difference]] = {
+    ("FindCoordinator", "key type 5"): Difference((42,), OTHER_WORDS),
+    ("FindCoordinator", "key type -1"): Difference((42,), OTHER_WORDS),
+    ("FindCoordinator", "v2, key type 9"): Difference((42,), OTHER_WORDS),
+    ("FindCoordinator", "v1, empty transactional id"): Difference((42,), NO_TRANSACTIONS),
+}
 WIRE: Final[dict[Key, Difference]] = {
     ("java-admin", "DescribeQuorum"): LIVE_ADMINISTRATION["DescribeQuorum", None],
     ("kafka-python-admin", "DescribeQuorum"): LIVE_ADMINISTRATION["DescribeQuorum", None],
@@ -117,6 +123,8 @@ WIRE: Final[dict[Key, Difference]] = {
     ("java-admin", "InitProducerId"): Difference(
         (35,), f"{NO_TRANSACTIONS}; and producer ids were drawn before this run", or_else=(0,)
     ),
+    ("java-admin", "FindCoordinator"): Difference((42, 42), NO_TRANSACTIONS, or_else=(42,)),
+    ("kafka-python-admin", "FindCoordinator"): Difference((42,), NO_TRANSACTIONS),
     ("aiokafka-admin", "DeleteRecords"): Difference(
         (1,), "what was written with acks=1 may not be fsynced yet", varies=True
     ),

@@ -16,15 +16,12 @@ from tidelog.wire.protocol.apis import ApiKey
 
 BUILT: Final = SERVED | {
     ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS,
-}  # fmt: skip
-"""What is compared, if the target advertises it."""
-
-GROUPS: Final = {
-    ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT,
+    ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS,
     ApiKey.DELETE_GROUPS,
 }  # fmt: skip
+"""What is compared, if the target advertises it."""
 
 SECONDS_20: Final = datetime.timedelta(seconds=20)
 _SOFTWARE: Final[dict[str, Any]] = {
