@@ -121,6 +121,8 @@ class LeaderLink:
         self._joiner = ChunkJoiner()
         self._unsent: FetchRequest | None = None
         self._is_pumping = False
+        self._is_cut_off = False
+        """Told, and not to be told again before the leader has answered."""
         self._alarm = Alarm(self._pump_soon)
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"fetch from {leader}"
@@ -166,16 +168,27 @@ class LeaderLink:
             try:
                 await self._receive(stream)
             except PeerRefused as error:
-                _log.warning("node %d refuses to be fetched from: %s", self._leader, error)
+                self._tell_outage(logging.WARNING, f"it refuses to be fetched from: {error}")
                 await asyncio.sleep(_REFUSED_RETRY_S)
             except (PeerError, TimeoutError) as error:
-                _log.info("the fetch stream from node %d ended: %s", self._leader, error)
+                self._tell_outage(logging.INFO, f"the fetch stream ended: {error}")
             except MalformedMessage as error:
-                _log.error("node %d: %s", self._leader, error)
+                self._tell_outage(logging.ERROR, str(error))
                 await asyncio.sleep(_REFUSED_RETRY_S)
             finally:
                 self._stream = None
                 stream.close()
+
+    def _tell_outage(self, level: int, what: str) -> None:
+        """Once for each; a leader that is away for an hour is tried many times."""
+        if not self._is_cut_off:
+            self._is_cut_off = True
+            _log.log(level, "node %d: %s; trying again until it answers", self._leader, what)
+
+    def _tell_recovery(self) -> None:
+        if self._is_cut_off:
+            self._is_cut_off = False
+            _log.info("node %d can be fetched from again", self._leader)
 
     async def _receive(self, stream: PeerStream[FetchRequest, FetchResponse]) -> None:
         while True:
@@ -188,6 +201,7 @@ class LeaderLink:
     def _take(self, response: FetchResponse) -> None:
         if response.error_code:
             raise MalformedMessage(f"it refuses every fetch with error {response.error_code}")
+        self._tell_recovery()
         for one in response.partitions:
             self._take_partition(response.correlation_id, one)
         if not response.partitions:
