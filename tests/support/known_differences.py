@@ -55,9 +55,6 @@ ADMINISTRATION: Final[dict[Key, Difference]] = {
     ("CreateTopics", "config cleanup.policy=compact,compact"): Difference(
         (0,), "a list loses repeated entries when it is shown"
     ),
-    ("CreateTopics", "config internal.segment.bytes=1000"): Difference(
-        (0,), "the answer does not show this hidden setting"
-    ),
     ("CreateTopics", "config remote.storage.enable=true"): Difference(
         (40,), "there is no tiered storage; the same code in other words"
     ),
@@ -117,9 +114,6 @@ GROUPS: Final[dict[Key, Difference]] = {
 WIRE: Final[dict[Key, Difference]] = {
     ("java-admin", "DescribeQuorum"): LIVE_ADMINISTRATION["DescribeQuorum", None],
     ("kafka-python-admin", "DescribeQuorum"): LIVE_ADMINISTRATION["DescribeQuorum", None],
-    ("kafka-python-admin", "ElectLeaders"): Difference(
-        (0,), "a topic without partitions is not repeated"
-    ),
     ("java-admin", "InitProducerId"): Difference(
         (35,), f"{NO_TRANSACTIONS}; and producer ids were drawn before this run", or_else=(0,)
     ),

@@ -29,7 +29,6 @@ BROKER = 4
 DIFFERENCES = {
     ("java-admin", "InitProducerId"): ([35], "fenceProducers needs a transaction coordinator"),
     ("kafka-python-admin", "InitProducerId"): ([14], "here it is the first request of its kind"),
-    ("kafka-python-admin", "ElectLeaders"): ([0], "a topic without partitions is not repeated"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -37,8 +37,21 @@ async def elect_leaders(controller: Controller, request: Any, reply: Reply, who:
     answer = await controller.change(Cause(f"elect leaders of {names}", f"{who} asked"), decide)
     return reply.body(
         error=answer.error,
-        replica_election_results=tuple(_elections(reply, topic) for topic in answer.topics),
+        replica_election_results=tuple(
+            _elections(reply, topic) for topic in _as_asked(answer.topics, request.topic_partitions)
+        ),
     )
+
+
+def _as_asked(
+    answered: Sequence[TopicElections], asked: Iterable[Any] | None
+) -> Iterable[TopicElections]:
+    """Every topic that was asked for, also one of which no partition was."""
+    if asked is None:
+        return answered
+    by_name = {topic.topic: topic for topic in answered}
+    names = dict.fromkeys(str(topic.topic) for topic in asked)
+    return (by_name.get(name, TopicElections(name, ())) for name in names)
 
 
 def _topic_partitions(

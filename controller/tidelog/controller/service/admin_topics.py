@@ -107,7 +107,7 @@ def _configs(reply: Reply, own: dict[str, str], cluster: Settings) -> list[Any]:
             is_sensitive=row.sensitive,
         )
         for name, row in sorted(TOPIC_SETTINGS.items())
-        if not row.hidden
+        if not row.hidden or name in own
     ]
 
 

@@ -39,7 +39,6 @@ ONLY_OURS = {"flush.policy"}
 # Another answer than Kafka's, by the note of the case.
 OTHER_ANSWERS = {
     "config cleanup.policy=compact,compact": "told once here",
-    "config internal.segment.bytes=1000": "never shown here",
     "operation 4": "Kafka fails without foreseeing it (-1)",
     "operation -1": "Kafka fails without foreseeing it (-1)",
     "20000": "Kafka fails without foreseeing it (-1)",
