@@ -16,6 +16,8 @@ from tidelog.kernel.ports import Disk, Random
 from tidelog.storage.atomic import make_dirs_durably
 from tidelog.storage.names import META_PROPERTIES
 from tidelog.storage.node_files import (
+    InconsistentClusterId,
+    InconsistentNodeId,
     MetaProperties,
     read_meta_properties,
     verify_same_cluster,
@@ -70,8 +72,9 @@ def format_directories(
             f"{there[0][0]} is formatted already, for cluster {there[0][1].cluster_id} "
             f"and node {there[0][1].node_id}"
         )
-    wanted = [("what was asked for", MetaProperties(cluster_id, node_id))]
-    verify_same_cluster([*there, *wanted])
+    verify_same_cluster(there)
+    for path, meta in there:
+        _refuse_others(path, meta, cluster_id, node_id)
     formatted = []
     for path, meta in found:
         is_new = meta is None
@@ -81,6 +84,15 @@ def format_directories(
             write_meta_properties(disk, f"{path}/{META_PROPERTIES}", meta)
         formatted.append(Formatted(path, meta, is_new))
     return formatted
+
+
+def _refuse_others(path: str, meta: MetaProperties, cluster_id: str, node_id: NodeId) -> None:
+    if meta.cluster_id != cluster_id:
+        raise InconsistentClusterId(
+            f"{path} was formatted for cluster {meta.cluster_id}, not for {cluster_id}"
+        )
+    if meta.node_id != node_id:
+        raise InconsistentNodeId(f"{path} was formatted for node {meta.node_id}, not for {node_id}")
 
 
 def read_identity(disk: Disk, path: str) -> MetaProperties | None:

@@ -93,7 +93,7 @@ def test_a_directory_of_others_is_refused(
     voters = ("-o", "controller.quorum.voters=4@127.0.0.1:9093,5@127.0.0.1:9193")
     refused = tidelog("storage", "format", "-g", "-c", config, *voters, *asked)
     assert refused.code == 1
-    assert "belongs to" in refused.err
+    assert "was formatted for " in refused.err and ", not for " in refused.err
 
 
 def test_info_names_what_is_wrong(tidelog: Run, config: Path, tmp_path: Path) -> None:

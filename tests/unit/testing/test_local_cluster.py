@@ -284,7 +284,7 @@ def test_damaged_and_foreign_directories_are_refused_by_name(make: Make, tmp_pat
     with pytest.raises(ClusterFailed, match=r"meta\.properties: cluster\.id is missing"):
         make(1)
     meta.write_text("version=1\ncluster.id=x\nnode.id=9\n", encoding="utf-8")
-    with pytest.raises(ClusterFailed, match="node-1 to 9"):
+    with pytest.raises(ClusterFailed, match="node-1 was formatted for node 9, not for 1"):
         make(1).start()
 
 
