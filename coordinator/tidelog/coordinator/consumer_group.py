@@ -129,6 +129,7 @@ class ConsumerGroup:
     def step(self, now_ms: int, event: Event) -> list[Effect]:
         core = self._core
         core.now_ms = now_ms
+        epoch = core.epoch
         match event:
             case e.AppendFinished(write_id, error):
                 core.finish_write(write_id, error)
@@ -151,7 +152,7 @@ class ConsumerGroup:
                     remove_members(core, gone)
             case other:
                 assert_never(other)
-        self._downgrade_if_all_are_classic()
+        self._downgrade_if_all_are_classic(epoch)
         return core.end_step()
 
     def _join(self, event: e.JoinGroup) -> None:
@@ -168,11 +169,12 @@ class ConsumerGroup:
         answer = e.Respond(event.request_id, e.LeaveResult(ErrorCode.NONE, left))
         self._core.answer(answer)
 
-    def _downgrade_if_all_are_classic(self) -> None:
+    def _downgrade_if_all_are_classic(self, generation: int) -> None:
+        """At the epoch before this step: most members are there, and understand what they hear."""
         core = self._core
         if not core.lost_members or not can_downgrade(core):
             return
-        snapshot = classic_snapshot(core)
+        snapshot = classic_snapshot(core, generation)
         put_tombstones(core)
         core.add_foreign([classic_record(core.group_id, snapshot)])
         core.answers = [_at_generation(each, snapshot.value.generation) for each in core.answers]

@@ -258,8 +258,7 @@ class Groups:
             assert snapshot is not None, "that is why it was taken out"
             self._downgrades[group.group_id] = written[group.group_id], group
             classic = self._adopt_classic(now_ms, group, snapshot)
-            leader = snapshot.value.leader or ""
-            more += classic.ask_to_rejoin(now_ms, CauseKind.CONVERTED, leader)
+            more += classic.ask_to_rejoin(now_ms, CauseKind.CONVERTED, _last_to_act(group, now_ms))
         return more
 
     def _adopt_classic(
@@ -319,3 +318,13 @@ class Groups:
         self._downgrades.clear()
         self._upgrades.clear()
         return effects
+
+
+def _last_to_act(group: ConsumerGroup, now_ms: int) -> str:
+    """Who left, if somebody did; else whoever came last, in the place of a static member."""
+    causes = group.rebalances[-1].causes if group.rebalances else []
+    if causes and causes[-1].at_ms == now_ms:
+        return causes[-1].member_id
+    snapshot = group.became_classic
+    assert snapshot is not None, "asked of groups that became classic"
+    return snapshot.value.members[-1].member_id

@@ -137,7 +137,7 @@ def can_downgrade(core: ConsumerCore) -> bool:
     return fits and allowed and all(each.is_classic for each in core.members.values())
 
 
-def classic_snapshot(core: ConsumerCore) -> ClassicSnapshot:
+def classic_snapshot(core: ConsumerCore, generation: int) -> ClassicSnapshot:
     """The group as a classic one; all of its members have to be classic ones."""
     protocols = {
         each.member_id: tuple(e.Protocol(one.name, one.metadata) for one in classic.protocols)
@@ -150,7 +150,7 @@ def classic_snapshot(core: ConsumerCore) -> ClassicSnapshot:
         for each in core.members.values()
     )
     leader = members[0].member_id
-    value = GroupValue(CONSUMER, core.epoch, chosen, leader, core.now_ms, members)
+    value = GroupValue(CONSUMER, generation, chosen, leader, core.now_ms, members)
     return ClassicSnapshot(value, protocols)
 
 

@@ -14,7 +14,7 @@ from tidelog.coordinator.consumer.events import (
     RespondConsumer,
     refused,
 )
-from tidelog.coordinator.consumer.members import AWAY, NO_PARTITIONS, Held, Member
+from tidelog.coordinator.consumer.members import AWAY, NO_PARTITIONS, Held, Member, MemberState
 from tidelog.coordinator.consumer.subscribing import bump_epoch, drop_unused_regexes
 from tidelog.kernel.errors import ErrorCode
 
@@ -60,7 +60,11 @@ def _go_away(core: ConsumerCore, member: Member) -> None:
     """It has nothing more to give up, and starts from epoch 0 when it comes back."""
     core.cancel(Timer(TimerKind.REBALANCE, member.member_id))
     away = replace(
-        member, epoch=AWAY, assigned=_since_ever(member.assigned), revoking=NO_PARTITIONS
+        member,
+        epoch=AWAY,
+        state=MemberState.STABLE,
+        assigned=_since_ever(member.assigned),
+        revoking=NO_PARTITIONS,
     )
     core.put_member(away)
 
