@@ -46,7 +46,7 @@ async def open_ports(
                 peers,
                 GrpcPeerServer(identity),
                 addresses,
-                TcpListener(),
+                TcpListener(offload),
             ),
         )
     finally:

@@ -93,6 +93,10 @@ class File(Protocol):
         """The descriptor for ``sendfile``; −1 where there is none (a simulated file)."""
         ...
 
+    def is_cached(self, length: int, position: int) -> bool:
+        """Whether these bytes can be read without waiting for a disk, as far as can be told."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -90,6 +90,9 @@ class SimFile:
         self._check_open()
         self._disk._sync(self._content, self.path)
 
+    def is_cached(self, length: int, position: int) -> bool:
+        return True
+
     def fileno(self) -> int:
         return -1
 

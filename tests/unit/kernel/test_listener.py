@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import socket
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -28,9 +29,10 @@ from tidelog.kernel.listener import (
     OnConnection,
     admit_all,
 )
-from tidelog.kernel.ports import ByteView, File
+from tidelog.kernel.ports import ByteView, File, Offload
 from tidelog.kernel.real.disk import OsDisk
 from tidelog.kernel.real.listener import TcpListener
+from tidelog.kernel.real.offload import ThreadOffload
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 Client: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -43,9 +45,9 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 @contextlib.asynccontextmanager
 async def serving(
-    on_connection: OnConnection, admit: Admit = admit_all
+    on_connection: OnConnection, admit: Admit = admit_all, offload: Offload | None = None
 ) -> AsyncIterator[BoundListener]:
-    listener: Listener = TcpListener()
+    listener: Listener = TcpListener(offload)
     bound = await listener.serve("PLAINTEXT", "127.0.0.1", 0, on_connection, admit=admit)
     try:
         yield bound
@@ -63,7 +65,7 @@ async def connected(bound: BoundListener) -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def pair() -> AsyncIterator[tuple[ClientConnection, Client]]:
+async def pair(offload: Offload | None = None) -> AsyncIterator[tuple[ClientConnection, Client]]:
     """The server's end of a connection, lent to the test, and the client's."""
     taken: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
     done = asyncio.Event()
@@ -72,7 +74,7 @@ async def pair() -> AsyncIterator[tuple[ClientConnection, Client]]:
         taken.set_result(connection)
         await done.wait()
 
-    async with serving(lend) as bound, connected(bound) as client:
+    async with serving(lend, offload=offload) as bound, connected(bound) as client:
         try:
             yield await taken, client
         finally:
@@ -262,8 +264,11 @@ class ScriptedFile:
         self._content = content
         self._error = error
         self._descriptor = descriptor
+        self.cold_from = len(content)
+        self.read_on: set[str] = set()
 
     def pread(self, length: int, position: int) -> bytes:
+        self.read_on.add(threading.current_thread().name)
         if self._error is not None:
             raise self._error
         return self._content[position : position + length]
@@ -281,6 +286,9 @@ class ScriptedFile:
         raise OSError(errno.EBADF, "read only")
 
     def sync(self) -> None: ...
+
+    def is_cached(self, length: int, position: int) -> bool:
+        return position + length <= self.cold_from
 
     def fileno(self) -> int:
         return self._descriptor
@@ -301,6 +309,25 @@ def make_file(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[bytes
         return file
 
     return make
+
+
+@pytest.mark.parametrize("cold_from", [0, 3_000_000, 5_000_000])
+def test_what_is_not_in_memory_is_read_beside_the_loop(run: Run, cold_from: int) -> None:
+    content = os.urandom(5_000_000)
+    file = ScriptedFile(content)
+    file.cold_from = cold_from
+    offload = ThreadOffload(1)
+
+    async def story() -> None:
+        async with pair(offload) as (connection, (reader, _)):
+            sending = asyncio.create_task(connection.send_file(file, 0, len(content)))
+            assert await reader.readexactly(len(content)) == content
+            await sending
+
+    run(story())
+    offload.close()
+    threads = {name for name in file.read_on if name.startswith("offload")}
+    assert bool(threads) is (cold_from < len(content))
 
 
 def test_sending_a_range_of_a_file(run: Run, make_file: Callable[[bytes], File]) -> None:

@@ -152,3 +152,31 @@ def test_the_descriptor_is_for_sendfile_until_closed(file: OsFile) -> None:
     assert os.fstat(file.fileno()).st_size == 0
     file.close()
     assert file.fileno() == -1
+
+
+def test_what_the_system_holds_in_memory_is_cached(
+    file: OsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.pwrite(b"x" * 1_000_000, 0)
+    assert file.is_cached(1_000_000, 0)
+    preadv = os.preadv
+
+    def cold_from_the_middle(fd: int, buffers: Sequence[bytearray], place: int, flags: int) -> int:
+        if place >= 600_000:
+            raise BlockingIOError(errno.EAGAIN, "it would have to wait")
+        return preadv(fd, buffers, place, flags)
+
+    monkeypatch.setattr(os, "preadv", cold_from_the_middle)
+    assert file.is_cached(500_000, 0)
+    assert not file.is_cached(1_000_000, 0)
+    assert not file.is_cached(1, 999_999)
+
+
+def test_where_the_system_cannot_tell_everything_counts_as_cached(
+    file: OsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "not on this file system")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    assert file.is_cached(10, 0)

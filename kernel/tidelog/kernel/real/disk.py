@@ -26,6 +26,10 @@ _IOV_MAX: Final = max(16, os.sysconf("SC_IOV_MAX")) if "SC_IOV_MAX" in os.syscon
 _MAX_BYTES_PER_CALL: Final = 1 << 30
 """Below every system's limit for one call: Linux stops at 2 GiB − 4 KiB, macOS refuses 2 GiB."""
 
+_WITHOUT_WAITING: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+_CANNOT_TELL: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_LOOK_EVERY_BYTES: Final = 256 * 1024
+
 
 def _sync_descriptor(descriptor: int, *, metadata_too: bool) -> None:
     """Wait until data and size are on stable storage; with ``metadata_too`` all the rest."""
@@ -136,6 +140,23 @@ class OsFile:
 
     def fileno(self) -> int:
         return self._descriptor
+
+    def is_cached(self, length: int, position: int) -> bool:
+        """Looks at a byte here and there: a cold stretch is seldom shorter than what the system
+        reads ahead. True where the system cannot tell."""
+        if _WITHOUT_WAITING is None:
+            return True
+        last = position + length - 1
+        for place in (*range(position, last, _LOOK_EVERY_BYTES), last):
+            try:
+                os.preadv(self._descriptor, [bytearray(1)], place, _WITHOUT_WAITING)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno in _CANNOT_TELL:
+                    return True
+                raise
+        return True
 
     def __del__(self) -> None:
         # A reader may be the last to hold a segment's file: the descriptor lives as long.

@@ -15,6 +15,7 @@ from typing import Final
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.listener import Admit, BoundListener, ConnectionLost, OnConnection, admit_all
+from tidelog.kernel.ports import Offload
 from tidelog.kernel.real.tcp_connection import TcpConnection
 
 _log = logging.getLogger(__name__)
@@ -30,7 +31,12 @@ class _BoundTcp:
     """A listening socket and the connections that came by it."""
 
     def __init__(
-        self, sock: socket.socket, name: str, on_connection: OnConnection, admit: Admit
+        self,
+        sock: socket.socket,
+        name: str,
+        on_connection: OnConnection,
+        admit: Admit,
+        offload: Offload | None,
     ) -> None:
         host, port = sock.getsockname()[:2]
         self.address = SocketAddress(host, port)
@@ -38,6 +44,7 @@ class _BoundTcp:
         self._name = name
         self._on_connection = on_connection
         self._admit = admit
+        self._offload = offload
         self._owners: dict[asyncio.Task[None], TcpConnection] = {}
         self._loop = asyncio.get_running_loop()
         self._is_accepting = True
@@ -91,7 +98,7 @@ class _BoundTcp:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = TcpConnection(sock, peer, self._name)
+        connection = TcpConnection(sock, peer, self._name, self._offload)
         owner = self._loop.create_task(self._own(connection))
         self._owners[owner] = connection
         owner.add_done_callback(self._finished)
@@ -112,7 +119,14 @@ class _BoundTcp:
 
 
 class TcpListener:
-    """Listens on TCP ports of this machine."""
+    """Listens on TCP ports of this machine.
+
+    Parts of files that are not in memory are read by ``offload`` before they are sent; without
+    one they are waited for on the event loop.
+    """
+
+    def __init__(self, offload: Offload | None = None) -> None:
+        self._offload = offload
 
     async def serve(
         self,
@@ -124,7 +138,7 @@ class TcpListener:
         admit: Admit = admit_all,
     ) -> BoundListener:
         sock = await _bind(host, port)
-        return _BoundTcp(sock, name, on_connection, admit)
+        return _BoundTcp(sock, name, on_connection, admit, self._offload)
 
 
 async def _bind(host: str, port: int) -> socket.socket:

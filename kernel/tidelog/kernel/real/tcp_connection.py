@@ -22,7 +22,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.listener import ConnectionLost, FileTooShort
-from tidelog.kernel.ports import ByteView, File
+from tidelog.kernel.ports import ByteView, File, Offload, Steps
 
 P = ParamSpec("P")
 Got = TypeVar("Got", bytes, int)
@@ -99,6 +99,7 @@ class TcpConnection:
         "_is_closed",
         "_is_writing",
         "_listener_name",
+        "_offload",
         "_peer_address",
         "_readable",
         "_reads_in_a_row",
@@ -106,11 +107,18 @@ class TcpConnection:
         "_writable",
     )
 
-    def __init__(self, sock: socket.socket, peer: SocketAddress, listener_name: str) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: SocketAddress,
+        listener_name: str,
+        offload: Offload | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._socket = sock
         self._peer_address = peer
         self._listener_name = listener_name
+        self._offload = offload
         self._readable = _Readiness(sock.fileno(), loop.add_reader, loop.remove_reader)
         self._writable = _Readiness(sock.fileno(), loop.add_writer, loop.remove_writer)
         self._ahead = _NOTHING
@@ -179,6 +187,7 @@ class TcpConnection:
         source, target, sent = file.fileno(), self._socket.fileno(), 0
         while sent < length and source >= 0:
             count = min(length - sent, _FILE_CHUNK_BYTES)
+            await self._warm(file, count, position + sent)
             try:
                 done = await self._write(os.sendfile, target, source, position + sent, count)
             except OSError as error:
@@ -195,7 +204,9 @@ class TcpConnection:
     async def _copy_file(self, file: File, position: int, length: int) -> None:
         sent = 0
         while sent < length:
-            chunk = file.pread(min(length - sent, _FILE_CHUNK_BYTES), position + sent)
+            count = min(length - sent, _FILE_CHUNK_BYTES)
+            await self._warm(file, count, position + sent)
+            chunk = file.pread(count, position + sent)
             if not chunk:
                 raise self._too_short(position, length, sent)
             view = memoryview(chunk)
@@ -203,6 +214,11 @@ class TcpConnection:
                 done = await self._write(self._socket.send, view)
                 view = view[done:]
             sent += len(chunk)
+
+    async def _warm(self, file: File, length: int, position: int) -> None:
+        """Have a cold range read into memory by a thread, so that sending it waits for no disk."""
+        if self._offload is not None and not file.is_cached(length, position):
+            await self._offload.run(_touch(file, length, position))
 
     def _too_short(self, position: int, length: int, sent: int) -> FileTooShort:
         announced = f"{length} bytes at {position} were announced to {self._peer_address}"
@@ -269,6 +285,11 @@ class _OneWriter:
         self._connection._is_writing = False
         if error is not None:
             self._connection.close()
+
+
+def _touch(file: File, length: int, position: int) -> Steps[None]:
+    file.pread(length, position)
+    yield from ()
 
 
 def _behind(buffers: Sequence[memoryview], sent: int) -> Iterator[memoryview]:
