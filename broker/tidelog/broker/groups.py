@@ -24,7 +24,7 @@ from tidelog.coordinator.runtime.group_shard import GroupShard
 from tidelog.coordinator.runtime.shard_log import ShardLog
 from tidelog.coordinator.runtime.shard_set import ShardSet, ShardSettings
 from tidelog.kernel.errors import ErrorCode
-from tidelog.kernel.ids import PartitionIndex
+from tidelog.kernel.ids import PartitionIndex, ProducerId
 from tidelog.kernel.ports import Clock, Offload
 from tidelog.kernel.settings import Settings
 from tidelog.replication.replicas import ReplicaSet
@@ -72,6 +72,14 @@ class Groups:
         return () if isinstance(shard, ErrorCode) else shard.rebalances(group_id)
 
     # --- what happens around it --------------------------------------------------------
+
+    def end_transaction(
+        self, index: PartitionIndex, producer_id: ProducerId, *, committed: bool
+    ) -> None:
+        """A marker is replicated in this partition. A shard that loads reads it by itself."""
+        shard = self._shards.find(index)
+        if not isinstance(shard, ErrorCode):
+            shard.end_transaction(producer_id, committed=committed)
 
     def follow(self, delta: MetadataDelta) -> None:
         """Metadata changed, and the replicas have heard of it."""

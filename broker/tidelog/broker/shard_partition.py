@@ -16,7 +16,9 @@ from tidelog.replication.outcomes import IsolationLevel, Produced
 from tidelog.replication.partition import Partition
 from tidelog.replication.waiting import FetchWaiter, Want
 from tidelog.storage.read import FileSlice
+from tidelog.storage.txn_verification import Verification
 from tidelog.storage.validation import Origin
+from tidelog.wire.batch import is_transactional, read_header
 
 _FOR_EVER_MS: Final = 30 * 24 * 3600 * 1000.0
 """The shard has its own time-outs; an append is only over when it is replicated or lost."""
@@ -50,7 +52,11 @@ class LeaderPartition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         base_offset = partition.log.end_offset
         future = partition.append(
-            batch, acks=ALL, timeout_ms=_FOR_EVER_MS, origin=Origin.COORDINATOR
+            batch,
+            acks=ALL,
+            timeout_ms=_FOR_EVER_MS,
+            origin=Origin.COORDINATOR,
+            verification=_permission(partition, batch),
         )
         if partition.log.end_offset == base_offset:
             return future.result().code
@@ -74,6 +80,14 @@ class LeaderPartition:
         if self.partition.log.high_watermark > offset:
             waiter.wake()
         await waiter.wait(_LOOK_AGAIN_MS)
+
+
+def _permission(partition: Partition, batch: bytes) -> Verification | None:
+    """To open a transaction; whoever wrote on its behalf has asked the coordinator before."""
+    if not is_transactional(batch):
+        return None
+    producer_id = read_header(batch).producer_id
+    return partition.log.producers.states.verifications.approved(producer_id)
 
 
 def _read(records: FileSlice) -> Steps[bytes]:

@@ -22,7 +22,11 @@ from tidelog.coordinator.classic import events as e
 from tidelog.coordinator.classic.history import Rebalance
 from tidelog.coordinator.classic_group import ClassicGroup, GroupDescription, GroupSettings
 from tidelog.coordinator.classic_groups import ClassicGroups, Request
-from tidelog.coordinator.commit_checks import Committer, check_commit
+from tidelog.coordinator.commit_checks import (
+    Committer,
+    check_commit,
+    check_transactional_commit,
+)
 from tidelog.coordinator.offset_expiry import expire_offsets
 from tidelog.coordinator.offsets import (
     CommittedOffsets,
@@ -43,10 +47,10 @@ from tidelog.coordinator.records import (
 )
 from tidelog.coordinator.runtime.coordinator_clock import CoordinatorClock
 from tidelog.coordinator.runtime.ports import LogEntry
-from tidelog.coordinator.runtime.shard_log import ShardLog
+from tidelog.coordinator.runtime.shard_log import NOBODY, Producer, ShardLog
 from tidelog.coordinator.subscriptions import CONSUMER, subscribed_topics
 from tidelog.kernel.errors import ErrorCode
-from tidelog.kernel.ids import ProducerId
+from tidelog.kernel.ids import NO_PRODUCER_ID, ProducerId
 
 log = logging.getLogger(__name__)
 
@@ -195,8 +199,9 @@ class GroupShard:
         self,
         records: Sequence[CoordinatorRecord],
         apply: Callable[[int], None] = lambda position: None,
+        producer: Producer = NOBODY,
     ) -> asyncio.Future[ErrorCode]:
-        return self._writer.write([encode_record(record) for record in records], apply)
+        return self._writer.write([encode_record(record) for record in records], apply, producer)
 
     # --- offsets -----------------------------------------------------------------------
 
@@ -224,12 +229,38 @@ class GroupShard:
         written = self._write(plan.records, lambda position: self._apply(plan.records, position))
         return _then(written, lambda code: _outcomes(plan.errors, offset_write_error(code)))
 
-    def _apply(self, records: Iterable[CoordinatorRecord], first_position: int) -> None:
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        sender: Committer,
+        offsets: Sequence[OffsetToCommit],
+        producer: Producer,
+    ) -> asyncio.Future[Codes] | Codes:
+        """As ``commit``; the offsets count when the producer's transaction commits (KIP-447)."""
+        refused = check_transactional_commit(self._classic.get(group_id), sender)
+        if refused is not ErrorCode.NONE:
+            return (refused,) * len(offsets)
+        plan = self._offsets.plan_commit(self._clock.wall_ms(), group_id, offsets, self._exists)
+        if not plan.records:
+            return plan.errors
+        written = self._write(
+            plan.records,
+            lambda position: self._apply(plan.records, position, producer.producer_id),
+            producer,
+        )
+        return _then(written, lambda code: _outcomes(plan.errors, offset_write_error(code)))
+
+    def _apply(
+        self,
+        records: Iterable[CoordinatorRecord],
+        first_position: int,
+        producer_id: ProducerId = NO_PRODUCER_ID,
+    ) -> None:
         """Records of ours that are replicated now."""
         for position, record in enumerate(records, first_position):
             match record:
                 case OffsetRecord():
-                    self._offsets.replay(record, position)
+                    self._offsets.replay(record, position, producer_id)
                     if record.value is not None:
                         self._ensure_groups((record.key.group,))
                 case GroupRecord(key, None):
