@@ -73,8 +73,8 @@ def format_directories(
             f"and node {there[0][1].node_id}"
         )
     verify_same_cluster(there)
-    for path, meta in there:
-        _refuse_others(path, meta, cluster_id, node_id)
+    for path, known in there:
+        _refuse_others(path, known, cluster_id, node_id)
     formatted = []
     for path, meta in found:
         is_new = meta is None
