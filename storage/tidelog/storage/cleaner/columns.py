@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidelog.storage.cleaner.chunks import PADDING, Located
-from tidelog.wire.batch import HEADER_SIZE, TimestampType
+from tidelog.wire.batch import HEADER_SIZE
 from tidelog.wire.errors import InvalidRecord
 from tidelog.wire.records import records_blob
 from tidelog.wire.varint_columns import Bytes, Int64s, read_varints, read_varlongs
@@ -33,17 +33,55 @@ _FEW_LANES: Final = 60
 """With fewer batches side by side than this, following each for itself is faster."""
 
 
-def _steps() -> Int64s:
-    """For each two bytes: how far from a record's start its end is; 0 if they do not tell."""
-    pairs = np.arange(1 << 16, dtype=np.int64)
+def _short_varints() -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int8]]:
+    """For each two bytes: the varint they begin with, and its size; size 0 if it is longer."""
+    pairs = np.arange(1 << 16)
     low, high = pairs & 0xFF, pairs >> 8
-    one_byte = np.where(low & 1, 0, (low >> 1) + 1)
-    raw = (low & 0x7F) | (high << 7)
-    two_bytes = np.where((high >= 0x80) | (raw & 1), 0, (raw >> 1) + 2)
-    return np.where(low < 0x80, one_byte, two_bytes)
+    is_short = low < 0x80
+    raw = np.where(is_short, low, (low & 0x7F) | ((high & 0x7F) << 7))
+    sizes = np.where(is_short, 1, np.where(high < 0x80, 2, 0))
+    return ((raw >> 1) ^ -(raw & 1)).astype(np.int16), sizes.astype(np.int8)
 
 
-_STEPS: Final = _steps()
+_VALUES, _SIZES = _short_varints()
+_STEPS: Final = np.where((_SIZES == 0) | (_VALUES < 0), 0, _SIZES + _VALUES.astype(np.int64))
+"""For each two bytes: how far from a record's start its end is; 0 if they do not tell."""
+
+
+class _Reader:
+    """Varints at many places of a buffer; nearly all of them have one or two bytes."""
+
+    __slots__ = ("_buffer", "_pairs")
+
+    def __init__(self, buffer: Bytes) -> None:
+        self._buffer = buffer
+        self._pairs = np.ndarray((len(buffer) - 1,), "<u2", buffer=buffer, strides=(1,))
+
+    def read(self, at: Int64s) -> tuple[Int64s, Int64s]:
+        """An int32 at each position, and the positions behind them."""
+        pairs = self._pairs_at(at)
+        values = _VALUES.take(pairs).astype(np.int64)
+        sizes = _SIZES.take(pairs)
+        behind = at + sizes
+        if not bool(sizes.all()):
+            rows = np.flatnonzero(sizes == 0)
+            values[rows], behind[rows] = read_varints(self._buffer, at[rows])
+        return values, behind
+
+    def skip(self, at: Int64s) -> Int64s:
+        """The positions behind the int64 at each position."""
+        sizes = _SIZES.take(self._pairs_at(at))
+        behind = at + sizes
+        if not bool(sizes.all()):
+            rows = np.flatnonzero(sizes == 0)
+            behind[rows] = read_varlongs(self._buffer, at[rows])[1]
+        return behind
+
+    def _pairs_at(self, at: Int64s) -> npt.NDArray[np.uint16]:
+        try:
+            return self._pairs[at]
+        except IndexError:
+            raise InvalidRecord("a record ends behind its chunk") from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,11 +104,10 @@ class OpenedBatches:
     start: Int64s
     end: Int64s
     offset: Int64s
-    timestamp: Int64s
-    delta: Int64s
-    """The timestamp as it is stored: relative to the batch's base."""
     delta_at: Int64s
+    """Where the timestamp stands, relative to the batch's base, …"""
     delta_end: Int64s
+    """… and where it ends."""
     key_start: Int64s
     key_length: Int64s
     """−1 if there is none."""
@@ -131,23 +168,16 @@ def _open(
     batch = np.repeat(np.arange(len(indices), dtype=np.int64), counts)
     start, end = _bounds(buffer, starts, ends, counts, first_rows)
 
-    _, at = read_varints(buffer, start)
-    delta_at = at + 1
-    delta, delta_end = read_varlongs(buffer, delta_at)
-    offset_delta, at = read_varints(buffer, delta_end)
-    key_length, key_start = read_varints(buffer, at)
-    value_length, value_start = read_varints(buffer, key_start + np.maximum(key_length, 0))
+    reader = _Reader(buffer)
+    delta_at = reader.skip(start) + 1
+    delta_end = reader.skip(delta_at)
+    offset_delta, at = reader.read(delta_end)
+    key_length, key_start = reader.read(at)
+    value_length, value_start = reader.read(key_start + np.maximum(key_length, 0))
     _require(key_length >= -1, "key length")
     _require(value_length >= -1, "value length")
     _require(value_start + np.maximum(value_length, 0) < end, "length of its fields")
-
     bases = np.array([header.base_offset for header in headers], np.int64)
-    times = np.array([header.base_timestamp for header in headers], np.int64)
-    largest = np.array([header.max_timestamp for header in headers], np.int64)
-    is_append_time = np.array(
-        [header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in headers], np.bool_
-    )
-    timestamp = np.where(is_append_time[batch], largest[batch], times[batch] + delta)
     return OpenedBatches(
         indices=indices,
         data=data,
@@ -158,8 +188,6 @@ def _open(
         start=start,
         end=end,
         offset=bases[batch] + offset_delta,
-        timestamp=timestamp,
-        delta=delta,
         delta_at=delta_at,
         delta_end=delta_end,
         key_start=key_start,
@@ -202,14 +230,13 @@ def _side_by_side(
     positions = np.array(starts, np.int64)[order]
     rows = first_rows[order].copy()
     # How many batches have more than i records: the first so many, in this order.
-    lanes = len(counts) - np.searchsorted(
-        np.sort(counts), np.arange(counts.max(initial=0)), "right"
-    )
+    steps = np.arange(counts.max(initial=0))
+    lanes = len(counts) - np.searchsorted(np.sort(counts), steps, "right")
     try:
         for lane_count in lanes.tolist():
             at = positions[:lane_count]
             found[rows[:lane_count]] = at
-            step = _STEPS[pairs[at]]
+            step = _STEPS.take(pairs[at])
             if not step.all():
                 _measure_long(buffer, at, step)
             at += step
@@ -222,7 +249,7 @@ def _side_by_side(
 
 
 def _measure_long(buffer: Bytes, at: Int64s, step: Int64s) -> None:
-    """The records whose length takes more than two bytes."""
+    """The records whose length takes more than two bytes, or is wrong."""
     rows = np.flatnonzero(step == 0)
     length, behind = read_varints(buffer, at[rows])
     _require(length >= 0, "length")

@@ -63,10 +63,13 @@ class KeyDigests:
         for at in range(0, longest, _WORD):
             if at + _WORD <= shortest:
                 self._add(sums, slice(None), words[starts + at], at)
+            elif at < shortest:
+                masks = _MASKS.take(lengths - at, mode="clip")
+                self._add(sums, slice(None), words[starts + at] & masks, at)
             else:
                 rows = np.flatnonzero(lengths > at)
-                left = np.minimum(lengths[rows] - at, _WORD)
-                self._add(sums, rows, words[starts[rows] + at] & _MASKS[left], at)
+                masks = _MASKS.take(lengths[rows] - at, mode="clip")
+                self._add(sums, rows, words[starts[rows] + at] & masks, at)
         first = sums[0] & ~_LOW | sums[1] >> _HALF
         last = sums[2] & ~_LOW | sums[3] >> _HALF
         if len(lengths) and int(lengths.max()) > _LONGEST:

@@ -104,7 +104,9 @@ class CleaningPass:
         from tidelog.storage.cleaner.offset_map import OffsetMap
 
         inputs, report = self.inputs, self.report
-        newest = OffsetMap(inputs.settings.map_bytes, inputs.settings.load_factor)
+        settings = inputs.settings
+        most_keys = inputs.first_uncleanable - inputs.first_dirty
+        newest = OffsetMap(settings.map_bytes, settings.load_factor, most_keys)
         digests = KeyDigests(inputs.secret)
         walk = TransactionWalk(inputs.aborted)
         for source in inputs.sources:

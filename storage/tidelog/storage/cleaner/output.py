@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from tidelog.kernel.ids import Offset, TimestampMs
 from tidelog.kernel.ports import ByteView, Disk, Steps
 from tidelog.kernel.settings import TopicConfig
+from tidelog.storage.index import MAX_RELATIVE
 from tidelog.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_file
 from tidelog.storage.segment import Segment
 from tidelog.storage.swapping import SEGMENT_SUFFIXES
@@ -40,6 +41,8 @@ class CleanedOutput:
         )
         self._segment.file.truncate(0)
         self._segment.reset_indexes()
+        # Neighbours are joined so that their indexes fit together; but a batch may grow.
+        self._segment.offset_index.max_entries = self._segment.time_index.max_entries = MAX_RELATIVE
         disk.open(self._path(TXN_INDEX_SUFFIX), create=True).close()
 
     @property
@@ -50,8 +53,6 @@ class CleanedOutput:
         segment = self._segment
         segment.file.pwritev(buffers, segment.size)
         for header in headers:
-            # Neighbours are joined so that their indexes fit; but a batch may have grown.
-            segment.make_room_in_indexes()
             segment.note_batch(segment.size, header)
 
     def add_aborted(self, entries: Iterable[AbortedTxn]) -> None:

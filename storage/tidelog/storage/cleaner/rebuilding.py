@@ -20,9 +20,22 @@ import numpy as np
 from tidelog.kernel.ids import TimestampMs
 from tidelog.storage.cleaner.chunks import Located
 from tidelog.storage.cleaner.columns import Bools, OpenedBatches
-from tidelog.wire.batch import DELETE_HORIZON_BIT, BatchHeader, Codec, TimestampType, assemble
+from tidelog.wire.batch import (
+    DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    assemble,
+)
 from tidelog.wire.codecs import compress
-from tidelog.wire.varint_columns import Bytes, Int64s, join_rows, varint_matrix
+from tidelog.wire.varint_columns import (
+    Bytes,
+    Int64s,
+    join_rows,
+    read_varlongs,
+    varint_matrix,
+)
 
 
 def rebuild_batches(
@@ -44,11 +57,11 @@ def rebuild_batches(
     firsts = np.flatnonzero(np.diff(batch, prepend=-1))
     groups = batch[firsts]
     headers = [batches[opened.indices[group]][1] for group in groups.tolist()]
-    timestamps = opened.timestamp[rows]
-    bases = _base_timestamps(headers, new_horizons[groups], timestamps[firsts])
     counts = np.diff(firsts, append=len(rows))
+    present, timestamps = _timestamps(opened, rows, headers, counts)
+    bases = _base_timestamps(headers, new_horizons[groups], timestamps[firsts])
     deltas = timestamps - np.repeat(bases, counts)
-    data, sizes = _sections(opened, rows, batch, deltas)
+    data, sizes = _sections(opened, rows, batch, present, deltas)
     bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))[[*firsts, len(rows)]]
     largest = np.maximum.reduceat(timestamps, firsts)
     view = memoryview(data)
@@ -66,6 +79,23 @@ def rebuild_batches(
         yield opened.indices[group], assemble(header, records)
 
 
+def _timestamps(
+    opened: OpenedBatches, rows: Int64s, headers: Sequence[BatchHeader], counts: Int64s
+) -> tuple[Int64s, Int64s]:
+    """As stored, relative to the batch's base, and as readers see them."""
+    deltas, _ = read_varlongs(opened.buffer, opened.delta_at[rows])
+    bases = np.array([header.base_timestamp for header in headers], np.int64)
+    timestamps = np.repeat(bases, counts) + deltas
+    is_append_time = np.array(
+        [header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in headers], np.bool_
+    )
+    if bool(is_append_time.any()):
+        largest = np.array([header.max_timestamp for header in headers], np.int64)
+        of_append = np.repeat(is_append_time, counts)
+        timestamps = np.where(of_append, np.repeat(largest, counts), timestamps)
+    return deltas, timestamps
+
+
 def _base_timestamps(
     headers: Sequence[BatchHeader], new_horizons: Int64s, first_timestamps: Int64s
 ) -> Int64s:
@@ -79,17 +109,20 @@ def _base_timestamps(
 def _header(
     header: BatchHeader, *, has_horizon: bool, base_timestamp: int, largest: int, count: int
 ) -> BatchHeader:
-    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return header._replace(
-        attributes=header.attributes | (DELETE_HORIZON_BIT if has_horizon else 0),
-        base_timestamp=TimestampMs(base_timestamp),
-        max_timestamp=header.max_timestamp if is_append_time else TimestampMs(largest),
-        records_count=count,
+    is_append_time = header.attributes & LOG_APPEND_TIME_BIT
+    return BatchHeader(
+        *header[:5],
+        header.attributes | (DELETE_HORIZON_BIT if has_horizon else 0),
+        header.last_offset_delta,
+        TimestampMs(base_timestamp),
+        header.max_timestamp if is_append_time else TimestampMs(largest),
+        *header[9:12],
+        count,
     )
 
 
 def _sections(
-    opened: OpenedBatches, rows: Int64s, batch: Int64s, deltas: Int64s
+    opened: OpenedBatches, rows: Int64s, batch: Int64s, present: Int64s, deltas: Int64s
 ) -> tuple[bytes | bytearray, Int64s]:
     """The records sections one after the other, and the size of each record in them."""
     encoded, delta_sizes = varint_matrix(deltas)
@@ -111,7 +144,7 @@ def _sections(
     else:
         pieces = list(slices)
 
-    is_patched = ~has_new_head & (deltas != opened.delta[rows])
+    is_patched = ~has_new_head & (deltas != present)
     if not bool(is_patched.any()):
         return b"".join(pieces), sizes
     joined = bytearray().join(pieces)
