@@ -19,6 +19,7 @@ from itertools import count
 from typing import Final
 
 from tidelog.broker.calls import Client, Handler
+from tidelog.broker.request_memory import RequestMemory
 from tidelog.broker.session import Session
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.listener import BoundListener, ClientConnection, Listener
@@ -41,6 +42,8 @@ class ServerLimits:
     max_idle_ms: int
     """Below 0: for ever."""
     per_address_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_queued_bytes: int = -1
+    """Of requests of all clients that are not answered yet; below 1: any number."""
 
     @classmethod
     def of(cls, settings: Settings) -> ServerLimits:
@@ -50,6 +53,7 @@ class ServerLimits:
             max_connections_per_address=settings.get_int("max.connections.per.ip"),
             max_idle_ms=settings.get_int("connections.max.idle.ms"),
             per_address_overrides=_overrides(settings.get_str("max.connections.per.ip.overrides")),
+            max_queued_bytes=settings.get_int("queued.max.request.bytes"),
         )
 
     def for_address(self, host: str) -> int:
@@ -83,6 +87,7 @@ class ClientServer:
         self._apis = served_apis(handlers.keys())
         self._clock = clock
         self._limits = limits
+        self._memory = RequestMemory(limits.max_queued_bytes)
         self._bound: list[BoundListener] = []
         self._sessions: dict[int, Session] = {}
         self._per_host: Counter[str] = Counter()
@@ -138,6 +143,7 @@ class ClientServer:
             self._apis,
             self._clock,
             self._limits.max_request_bytes,
+            self._memory,
         )
         self._sessions[connection_id] = session
         self._per_host[host] += 1

@@ -1,9 +1,12 @@
 """One client connection: frames in, answers out, in order.
 
 Two tasks share it. The owner reads and begins requests; a writer waits for the answers in order
-and sends them. The queue between them is bounded, in requests and so in memory: a client that
+and sends them. What is between them is bounded, in requests and in their bytes: a client that
 does not read its responses is not read from any further. When the writer ends, what is queued is
 dropped, so that the reader never waits for room that nobody will make.
+
+A request's bytes count until its answer is known, not until it is sent: then nobody needs them
+any more, and a client that reads slowly takes nothing from the others.
 
 Whatever a client sends ends in an answer or in a closed connection, never in anything that others
 would notice. What a client asked before it sent something that cannot be answered is answered
@@ -21,6 +24,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, cast
 
 from tidelog.broker.calls import Answer, Begun, Call, Client, CloseConnection, Handler
+from tidelog.broker.request_memory import RequestMemory
 from tidelog.kernel.listener import ClientConnection, ConnectionLost
 from tidelog.kernel.ports import ByteView, Clock
 from tidelog.storage.read import FileSlice
@@ -52,6 +56,8 @@ class _Due(NamedTuple):
     version: int
     correlation_id: int
     begun: Begun
+    held_bytes: int = 0
+    """To be given back with the answer; 0 if that is seen to already."""
 
     def __str__(self) -> str:
         return f"{self.api.name} v{self.version} (correlation id {self.correlation_id})"
@@ -78,6 +84,7 @@ class Session:
         apis: Mapping[int, Api],
         clock: Clock,
         max_request_bytes: int,
+        node_memory: RequestMemory | None = None,
     ) -> None:
         self._connection = connection
         self._client = client
@@ -85,6 +92,8 @@ class Session:
         self._apis = apis
         self._clock = clock
         self._max_request_bytes = max_request_bytes
+        own = RequestMemory(max_request_bytes)
+        self._memories = (own,) if node_memory is None else (own, node_memory)
         self._answers: asyncio.Queue[_Due | None] = asyncio.Queue(_MAX_BEGUN)
         """In the order of their requests; None after the last one."""
         self.active_at_ms = clock.monotonic_ms()
@@ -114,14 +123,30 @@ class Session:
     async def _read_one(self) -> None:
         size = read_frame_size(await self._connection.read_exactly(SIZE_BYTES))
         check_frame_size(size, self._max_request_bytes)
-        frame = await self._connection.read_exactly(size)
-        self.active_at_ms = self._clock.monotonic_ms()
+        await self._take_memory(size)
+        try:
+            frame = await self._connection.read_exactly(size)
+            self.active_at_ms = self._clock.monotonic_ms()
+            due = await self._begin_frame(frame, size)
+        except BaseException:
+            self._give_back(size)
+            raise
+        await self._queue(self._holding(due, size))
+
+    async def _queue(self, due: _Due) -> None:
+        try:
+            await self._answers.put(due)
+        except BaseException:
+            self._drop(due)
+            raise
+
+    async def _begin_frame(self, frame: ByteView, size: int) -> _Due:
         match parse_request(frame, self._apis):
             case RequestFrame() as request:
-                await self._answers.put(await self._begin(request, size))
+                return await self._begin(request, size)
             case UnsupportedVersion(api, version, correlation_id) as refused if refused.has_answer:
                 answer = encode_unsupported_api_versions(correlation_id)
-                await self._answers.put(_Due(api, version, correlation_id, answer))
+                return _Due(api, version, correlation_id, answer)
             case UnsupportedVersion(api, version):
                 raise CloseConnection(f"{api.name} version {version} is not served")
             case UnknownApi(api_key):
@@ -136,6 +161,32 @@ class Session:
         with self._failures_close(due):
             due = due._replace(begun=handler.begin(call))
             return due if handler.is_pipelined else due._replace(begun=await due.answer())
+
+    async def _take_memory(self, size: int) -> None:
+        taken: list[RequestMemory] = []
+        try:
+            for memory in self._memories:
+                if not memory.try_take(size):
+                    await memory.take(size)
+                taken.append(memory)
+        except BaseException:
+            for memory in taken:
+                memory.give_back(size)
+            raise
+
+    def _give_back(self, size: int) -> None:
+        for memory in self._memories:
+            memory.give_back(size)
+
+    def _holding(self, due: _Due, size: int) -> _Due:
+        """The request's bytes are given back when its answer is known."""
+        if isinstance(due.begun, asyncio.Future):
+            due.begun.add_done_callback(lambda _: self._give_back(size))
+        elif isinstance(due.begun, Awaitable):  # it does not go on before the writer awaits it
+            return due._replace(held_bytes=size)
+        else:
+            self._give_back(size)
+        return due
 
     @contextmanager
     def _failures_close(self, due: _Due) -> Iterator[None]:
@@ -154,7 +205,7 @@ class Session:
         try:
             while (due := await self._answers.get()) is not None:
                 with self._failures_close(due):
-                    answer = await due.answer()
+                    answer = await self._answer_to(due)
                     if answer is not None:
                         await self._send(answer)
                         self.active_at_ms = self._clock.monotonic_ms()
@@ -164,11 +215,23 @@ class Session:
             self._connection.close()
             self._drop_answers()
 
+    async def _answer_to(self, due: _Due) -> Answer:
+        try:
+            return await due.answer()
+        finally:
+            if due.held_bytes:
+                self._give_back(due.held_bytes)
+
     def _drop_answers(self) -> None:
         while not self._answers.empty():
             due = self._answers.get_nowait()
             if due is not None:
-                due.drop()
+                self._drop(due)
+
+    def _drop(self, due: _Due) -> None:
+        due.drop()
+        if due.held_bytes:
+            self._give_back(due.held_bytes)
 
     async def _send(self, frame: ResponseFrame) -> None:
         """Bytes are gathered into one write; ranges of files go out without a copy."""

@@ -15,6 +15,7 @@ import pytest
 from memory_connection import MemoryConnection
 
 from tidelog.broker.calls import Answer, Begun, Call, Client, CloseConnection, Handler
+from tidelog.broker.request_memory import RequestMemory
 from tidelog.broker.session import Session
 from tidelog.kernel.real import OsDisk
 from tidelog.simulation import World, run_simulation
@@ -66,6 +67,7 @@ def at_once(call: Call) -> ResponseFrame:
 class Scene:
     def __init__(self, world: World, handler: Handler) -> None:
         self.world = world
+        self.node_memory = RequestMemory(-1)
         self.handlers: dict[int, Handler] = {int(handler.api_key): handler}
         self.sessions: list[asyncio.Task[None]] = []
 
@@ -74,7 +76,15 @@ class Scene:
         client = Client(connection.peer_address, "PLAINTEXT", len(self.sessions) + 1)
         apis = served_apis([*self.handlers, ApiKey.API_VERSIONS])
         clock = self.world.clock
-        session = Session(connection, client, self.handlers, apis, clock, MAX_REQUEST_BYTES)
+        session = Session(
+            connection,
+            client,
+            self.handlers,
+            apis,
+            clock,
+            MAX_REQUEST_BYTES,
+            self.node_memory,
+        )
         self.sessions.append(asyncio.get_running_loop().create_task(session.run()))
         return connection
 
@@ -91,6 +101,8 @@ def run(scenario: Callable[[Scene], Awaitable[None]], handler: Handler) -> None:
         for session in scene.sessions:
             session.cancel()
         await asyncio.gather(*scene.sessions, return_exceptions=True)
+        await settled()
+        assert scene.node_memory.used_bytes == 0  # whatever became of the sessions
 
     run_simulation(main, seed=1, time_limit_s=3600)
 
@@ -396,3 +408,87 @@ def test_a_handler_may_ask_for_the_connection_to_be_closed(
         run(scenario, Scripted(begin=refuse))
     [logged] = [record for record in caplog.records if record.name == "tidelog.broker.session"]
     assert logged.levelno == logging.INFO and "nothing to say" in logged.getMessage()
+
+
+# Memory.
+
+
+def large_request(number: int, size: int = 400) -> bytes:
+    """Of so many bytes, most of them the client's name."""
+    short = frame_request(API, VERSION, number, "", NO_TOPICS)
+    return frame_request(API, VERSION, number, "c" * (size - len(short) + 4), NO_TOPICS)
+
+
+def test_requests_are_read_up_to_so_many_bytes() -> None:
+    handler = Scripted()
+
+    async def scenario(scene: Scene) -> None:
+        client = scene.connect()
+        client.send(b"".join(large_request(number) for number in range(5)))
+        await settled()
+        assert handler.begun == [0, 1]  # a third one would pass 1000 bytes
+        handler.finish(1)
+        await settled()
+        assert handler.begun == [0, 1, 2]  # it is answered, if not sent
+        handler.finish(0)
+        handler.finish(2)
+        await settled()
+        assert handler.begun == [0, 1, 2, 3, 4]
+
+    run(scenario, handler)
+
+
+def test_the_node_s_limit_holds_for_all_connections() -> None:
+    handler = Scripted()
+
+    async def scenario(scene: Scene) -> None:
+        scene.node_memory = RequestMemory(1000)
+        clients = [scene.connect() for _ in range(4)]
+        for number, client in enumerate(clients):
+            client.send(large_request(number))
+            await settled()
+        assert handler.begun == [0, 1] and scene.node_memory.used_bytes == 800
+        handler.finish(0)
+        await settled()
+        assert handler.begun == [0, 1, 2]
+        clients[1].hang_up()
+        clients[2].hang_up()
+        await scene.ended(1)
+        await scene.ended(2)
+        await settled()
+        assert handler.begun == [0, 1, 2, 3]
+
+    run(scenario, handler)
+
+
+def test_a_request_larger_than_the_node_s_limit_is_taken_alone() -> None:
+    handler = Scripted()
+
+    async def scenario(scene: Scene) -> None:
+        scene.node_memory = RequestMemory(100)
+        first, second = scene.connect(), scene.connect()
+        first.send(large_request(1))
+        await settled()
+        second.send(request(2))
+        await settled()
+        assert handler.begun == [1]
+        handler.finish(1)
+        await settled()
+        assert handler.begun == [1, 2]
+
+    run(scenario, handler)
+
+
+def test_an_answer_that_begins_when_it_is_awaited_holds_its_request() -> None:
+    async def later(call: Call) -> Answer:
+        await asyncio.sleep(1)
+        return answer(call.correlation_id)
+
+    async def scenario(scene: Scene) -> None:
+        client = scene.connect()
+        client.send(b"".join(large_request(number) for number in range(4)))
+        await asyncio.sleep(0.5)
+        assert scene.node_memory.used_bytes == 800
+        assert [correlation_id(await client.receive()) for _ in range(4)] == [0, 1, 2, 3]
+
+    run(scenario, Scripted(begin=later))

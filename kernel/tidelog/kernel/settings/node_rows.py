@@ -49,7 +49,11 @@ _LISTENERS: Final = (
     Setting("socket.send.buffer.bytes", Kind.INT, 102_400, _B,
             "The size of sockets' send buffers; -1 leaves it to the system."),
     Setting("socket.request.max.bytes", Kind.INT, 100 << 20, _B,
-            "The largest request taken.", allowed=AT_LEAST_1),
+            "The largest request taken; and how much of one connection's is read before earlier"
+            " requests of it are answered.", allowed=AT_LEAST_1),
+    Setting("queued.max.request.bytes", Kind.LONG, -1, _B,
+            "How much of all connections' requests is read before earlier ones are answered;"
+            " -1 for any amount."),
     Setting("connections.max.idle.ms", Kind.LONG, 600_000, _B,
             "A connection silent for longer is closed."),
     Setting("max.connections", Kind.INT, INT_MAX, _B,
