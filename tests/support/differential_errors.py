@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -47,6 +48,7 @@ _CONFIGS: Final[dict[str, dict[str, str]]] = {
     "tmin2": {"min.insync.replicas": "2"},
 }
 _INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+_PAUSE: Final = re.compile(r"after a pause of ([\d.]+) s")
 _TIME_OF_RECORDING: Final = "timestamp now, same topic"
 _STATEFUL: Final = frozenset({"JoinGroup", "ConsumerGroupHeartbeat", "EndTxn"})
 """A scenario that uses one of these makes no sense without it."""
@@ -117,6 +119,8 @@ def _exchange(connection: RawConnection, case: Plain, call: Recorded, frame: byt
         return connection.receive()
     if call.outcome == SILENT:
         return connection.exchange(frame, SILENCE_S)
+    if paused := _PAUSE.search(case.get("note") or ""):
+        time.sleep(float(paused[1]))
     return connection.exchange(frame)
 
 

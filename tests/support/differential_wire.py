@@ -30,6 +30,8 @@ _KEYS: Final = {key.name.replace("_", "").lower(): int(key) for key in ApiKey}
 _SHORT_WAIT_MS: Final = 20
 _PARKED: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 _HEAD_START_S: Final = 0.01
+_TARGET_INTERVAL_S: Final = 1.02
+"""A group gets a new target assignment once a second at most."""
 _OF_OTHER_RUNS: Final = ("java-admin-groups",)
 """It asks for the groups that other runs left behind."""
 _LONG_AGO_MS: Final = 1_750_000_000_000
@@ -60,6 +62,7 @@ def replay(target: Target, run: str) -> tuple[int, list[Finding]]:
     findings: list[Finding] = []
     calls = 0
     recorded = _calls(target, run, frames)
+    last_ms = 0
     for frame in frames:
         place = (frame["connection"], frame["correlation_id"])
         call = recorded.get(place)
@@ -68,6 +71,9 @@ def replay(target: Target, run: str) -> tuple[int, list[Finding]]:
         if frame["dir"] == "request":
             if frame["connection"] not in connections:
                 connections[frame["connection"]] = target.connect()
+            if call.api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT:
+                pause_ms, last_ms = frame["t_ms"] - last_ms, frame["t_ms"]
+                time.sleep(_TARGET_INTERVAL_S if pause_ms > _TARGET_INTERVAL_S * 1000 else 0)
             _send(connections[frame["connection"]], call, ids, by_ms)
             waiting[place] = call
         elif waiting.pop(place, None) is not None:

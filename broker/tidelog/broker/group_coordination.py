@@ -6,6 +6,8 @@ from tidelog.broker.calls import Handler
 from tidelog.broker.context import BrokerContext
 from tidelog.broker.groups import Groups
 from tidelog.broker.handlers.auto_creation import TopicAutoCreation
+from tidelog.broker.handlers.consumer_group_describe import ConsumerGroupDescribe
+from tidelog.broker.handlers.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from tidelog.broker.handlers.delete_groups import DeleteGroups
 from tidelog.broker.handlers.describe_groups import DescribeGroups
 from tidelog.broker.handlers.find_coordinator import FindCoordinator
@@ -49,6 +51,8 @@ class GroupCoordination:
             ListGroups(groups),
             DescribeGroups(groups),
             DeleteGroups(groups),
+            ConsumerGroupHeartbeat(context, groups, ports.random),
+            ConsumerGroupDescribe(groups),
         )
 
     def follow(self, delta: MetadataDelta) -> None:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Final
 
 from tidelog.broker.context import BrokerContext
+from tidelog.broker.group_settings import ImageTopics, group_shard_settings
 from tidelog.broker.handlers.internal_topics import CONSUMER_OFFSETS
 from tidelog.broker.shard_partition import LeaderPartition
 from tidelog.controller.metadata.delta import MetadataDelta
 from tidelog.controller.metadata.partitions import PartitionRef
+from tidelog.controller.metadata.records import ResourceType
 from tidelog.coordinator.classic.history import Rebalance
-from tidelog.coordinator.classic_group import GroupSettings
-from tidelog.coordinator.offsets import OffsetSettings
 from tidelog.coordinator.partitioning import coordinator_partition
 from tidelog.coordinator.runtime.coordinator_clock import CoordinatorClock
 from tidelog.coordinator.runtime.group_shard import GroupShard
@@ -28,8 +27,6 @@ from tidelog.kernel.ids import PartitionIndex, ProducerId
 from tidelog.kernel.ports import Clock, Offload
 from tidelog.kernel.settings import Settings
 from tidelog.replication.replicas import ReplicaSet
-
-_MINUTE_MS: Final = 60_000
 
 
 class Groups:
@@ -88,10 +85,15 @@ class Groups:
         )
         if deleted:
             self._shards.tell(lambda shard: shard.forget_topics(deleted))
+        if _topics_changed(delta):
+            topics = ImageTopics(delta.after)
+            self._shards.tell(lambda shard: shard.set_topics(topics))
+        if any(kind == ResourceType.GROUP for kind, _ in delta.configs):
+            self.update_settings(self._context.settings)
 
     def update_settings(self, settings: Settings) -> None:
-        for shard in self._shards.active():
-            shard.update_settings()
+        found = group_shard_settings(settings, self._context.image)
+        self._shards.tell(lambda shard: shard.update_settings(found))
 
     async def sweep_for_ever(self) -> None:
         while True:
@@ -118,31 +120,14 @@ class Groups:
             self._shards.lead(ref.partition, led, partition.leader.leader_epoch)
 
     def _make_shard(self, writer: ShardLog, watch: Callable[[], None]) -> GroupShard:
-        context = self._context
-        return GroupShard(
-            writer,
-            watch,
-            lambda: _group_settings(context.settings),
-            lambda: _offset_settings(context.settings),
-            self._exists,
-        )
-
-    def _exists(self, topic: str, partition: int) -> bool:
-        found = self._context.image.topics.named(topic)
-        return found is not None and PartitionIndex(partition) in found.partitions
+        image = self._context.image
+        settings = group_shard_settings(self._context.settings, image)
+        return GroupShard(writer, watch, settings, ImageTopics(image))
 
 
-def _group_settings(settings: Settings) -> GroupSettings:
-    return GroupSettings(
-        min_session_timeout_ms=settings.get_int("group.min.session.timeout.ms"),
-        max_session_timeout_ms=settings.get_int("group.max.session.timeout.ms"),
-        initial_rebalance_delay_ms=settings.get_int("group.initial.rebalance.delay.ms"),
-        max_size=settings.get_int("group.max.size"),
-    )
-
-
-def _offset_settings(settings: Settings) -> OffsetSettings:
-    return OffsetSettings(
-        metadata_max_bytes=settings.get_int("offset.metadata.max.bytes"),
-        retention_ms=settings.get_int("offsets.retention.minutes") * _MINUTE_MS,
-    )
+def _topics_changed(delta: MetadataDelta) -> bool:
+    """Whether topics came, went or grew: who leads them is no matter here."""
+    if delta.topics_created or delta.topics_deleted:
+        return True
+    before = delta.before.topics
+    return any(before.partition(ref) is None for ref in delta.partitions)

@@ -8,6 +8,7 @@ from tidelog.broker.calls import Call
 from tidelog.broker.groups import Groups
 from tidelog.broker.handlers.operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.coordinator.classic_group import GroupDescription
+from tidelog.coordinator.consumer_group import ConsumerGroupDescription
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
@@ -37,13 +38,14 @@ class DescribeGroups:
         if isinstance(shard, ErrorCode):
             return _nothing(structs, group_id, shard, None, state="")
         found = shard.describe(group_id)
-        if found is not None:
+        if isinstance(found, GroupDescription):
             asked = field_of(call.request, "include_authorized_operations", False)
             return _described(structs, found, GROUP_OPERATIONS if asked else NOT_ASKED)
         if call.version < _FIRST_WITH_NOT_FOUND:
             return _nothing(structs, group_id, ErrorCode.NONE, None)
-        code = ErrorCode.GROUP_ID_NOT_FOUND
-        return _nothing(structs, group_id, code, shard.why_not_classic(group_id))
+        other = isinstance(shard.describe_consumer(group_id), ConsumerGroupDescription)
+        reason = "is not a classic group" if other else "not found"
+        return _nothing(structs, group_id, found[0], f"Group {group_id} {reason}.")
 
 
 def _nothing(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from tidelog.broker.calls import Begun, Call
 from tidelog.broker.groups import Groups
 from tidelog.coordinator.classic import events as e
+from tidelog.coordinator.runtime.group_shard import Answer
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ports import Random
 from tidelog.wire.protocol.apis import ApiKey
@@ -69,7 +70,7 @@ def _event(call: Call, request_id: int, fresh_id: str) -> e.JoinGroup:
     )
 
 
-async def _wait(call: Call, answer: asyncio.Future[e.Result]) -> ResponseFrame:
+async def _wait(call: Call, answer: asyncio.Future[Answer]) -> ResponseFrame:
     result = await answer
     assert isinstance(result, e.JoinResult)
     return _response(call, result)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tidelog.broker.calls import Begun, Call
 from tidelog.broker.groups import Groups
 from tidelog.coordinator.classic import events as e
+from tidelog.coordinator.runtime.group_shard import Answer
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
@@ -42,7 +43,7 @@ def _leavers(call: Call) -> list[e.Leaver]:
     return [e.Leaver(one.member_id, one.group_instance_id) for one in request.members]
 
 
-async def _wait(call: Call, answer: asyncio.Future[e.Result]) -> ResponseFrame:
+async def _wait(call: Call, answer: asyncio.Future[Answer]) -> ResponseFrame:
     result = await answer
     assert isinstance(result, e.LeaveResult)
     return _response(call, result)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidelog.broker.calls import Call
 from tidelog.broker.groups import Groups
-from tidelog.coordinator.runtime.group_shard import GroupListing
+from tidelog.coordinator.groups import ListedGroup
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
@@ -37,24 +37,24 @@ class ListGroups:
                     group_id=one.group_id,
                     protocol_type=one.protocol_type,
                     group_state=one.state,
-                    group_type=one.group_type,
+                    group_type=one.kind.value,
                 )
                 for one in listed
             ),
         )
         return encode_response(self.api_key, call.version, call.correlation_id, message)
 
-    def _listed(self) -> Iterator[GroupListing]:
+    def _listed(self) -> Iterator[ListedGroup]:
         for shard in self._groups.shards():
             if not isinstance(shard, ErrorCode):
                 yield from shard.groups()
 
 
-def _is_wanted(call: Call, listed: GroupListing) -> bool:
+def _is_wanted(call: Call, listed: ListedGroup) -> bool:
     request: Any = call.request
     no_names: tuple[str, ...] = ()
     states = {state.lower() for state in field_of(request, "states_filter", no_names)}
     types = {kind.lower() for kind in field_of(request, "types_filter", no_names)}
     return (not states or listed.state.lower() in states) and (
-        not types or listed.group_type.lower() in types
+        not types or listed.kind.value in types
     )

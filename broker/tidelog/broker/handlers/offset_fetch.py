@@ -77,18 +77,27 @@ class OffsetFetch:
         shard = self._groups.find(asked.group_id)
         if isinstance(shard, ErrorCode):
             return _failed(call, asked, shard)
-        if asked.topics is None:
-            everything = shard.fetch(asked.group_id, None, require_stable=require_stable)
-            return _Group(ErrorCode.NONE, list(self._by_topic(call, everything)))
-        topics = [self._asked(call, topic) for topic in asked.topics]
+        topics = [self._asked(call, topic) for topic in asked.topics or ()]
         places = [
             (name, index) for name, _, indexes in topics if name is not None for index in indexes
         ]
-        fetched = iter(shard.fetch(asked.group_id, places, require_stable=require_stable))
+        no_member: str | None = None
+        found = shard.fetch(
+            asked.group_id,
+            None if asked.topics is None else places,
+            require_stable=require_stable,
+            member_id=field_of(asked, "member_id", no_member),
+            member_epoch=field_of(asked, "member_epoch", -1),
+        )
+        if isinstance(found, ErrorCode):
+            return _failed(call, asked, found)
+        if asked.topics is None:
+            return _Group(ErrorCode.NONE, list(self._by_topic(call, found)))
+        rows = iter(found)
         return _Group(
             ErrorCode.NONE,
             [
-                _Topic(name, kio_id, [_row(name, index, fetched) for index in indexes])
+                _Topic(name, kio_id, [_row(name, index, rows) for index in indexes])
                 for name, kio_id, indexes in topics
             ],
         )

@@ -8,6 +8,7 @@ from typing import Any
 from tidelog.broker.calls import Begun, Call
 from tidelog.broker.groups import Groups
 from tidelog.coordinator.classic import events as e
+from tidelog.coordinator.runtime.group_shard import Answer
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
@@ -47,7 +48,7 @@ def _event(request: Any, request_id: int) -> e.SyncGroup:
     )
 
 
-async def _wait(call: Call, answer: asyncio.Future[e.Result]) -> ResponseFrame:
+async def _wait(call: Call, answer: asyncio.Future[Answer]) -> ResponseFrame:
     result = await answer
     assert isinstance(result, e.SyncResult)
     return _response(call, result)

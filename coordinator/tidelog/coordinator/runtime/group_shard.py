@@ -2,31 +2,46 @@
 
 A request goes to the machine of its group; the effects are carried out here: answers complete the
 future of whoever waits, records are written through the shard's log, and the machine hears when
-that is done. Offsets, and the removal of groups, change only when their records are replicated
-(``replay``), the same way at run time and at load.
+that is done. Offsets change only when their records are replicated (``replay``), the same way at
+run time and at load.
 
-A group that is to be deleted goes when its tombstone is replicated, unless somebody joined or
-committed meanwhile: what they wrote stands behind the tombstone in the log, and so it counts.
+A group that is deleted goes at once; whoever joins or commits then writes behind its tombstones.
+If these cannot be written the shard starts over from its log, where the group still is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from tidelog.coordinator.append_errors import group_write_error, offset_write_error
 from tidelog.coordinator.classic import events as e
 from tidelog.coordinator.classic.history import Rebalance
 from tidelog.coordinator.classic_group import ClassicGroup, GroupDescription, GroupSettings
-from tidelog.coordinator.classic_groups import ClassicGroups, Request
 from tidelog.coordinator.commit_checks import (
     Committer,
     check_commit,
     check_transactional_commit,
 )
+from tidelog.coordinator.consumer.context import ConsumerGroupSettings, GroupContext
+from tidelog.coordinator.consumer.events import (
+    ConsumerHeartbeatResult,
+    Effect,
+    RespondConsumer,
+)
+from tidelog.coordinator.consumer.heartbeat_checks import Refusal
+from tidelog.coordinator.consumer.topics import Topics
+from tidelog.coordinator.consumer_commit_checks import (
+    check_consumer_commit,
+    check_consumer_fetch,
+    check_consumer_transactional_commit,
+)
+from tidelog.coordinator.consumer_group import ConsumerGroup, ConsumerGroupDescription
+from tidelog.coordinator.consumer_offset_expiry import expire_consumer_offsets
+from tidelog.coordinator.groups import AnyGroup, Groups, ListedGroup, Request
 from tidelog.coordinator.offset_expiry import expire_offsets
 from tidelog.coordinator.offsets import (
     CommittedOffsets,
@@ -38,7 +53,6 @@ from tidelog.coordinator.offsets import (
 from tidelog.coordinator.record_fields import MalformedRecord
 from tidelog.coordinator.records import (
     CoordinatorRecord,
-    GroupKey,
     GroupRecord,
     OffsetRecord,
     UnsupportedRecord,
@@ -57,18 +71,15 @@ log = logging.getLogger(__name__)
 _GROUPS_AT_A_TIME: Final = 100
 """Made or swept without a pause: a few milliseconds."""
 
+_MAY_BE_IN_THE_LOG: Final = (
+    ErrorCode.NONE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+
 Codes = tuple[ErrorCode, ...]
+Answer = e.Result | ConsumerHeartbeatResult
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class GroupListing:
-    """One line of ListGroups."""
-
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str = "classic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,14 @@ class OffsetsDeleted:
     codes: Codes = ()
 
 
+@dataclass(frozen=True, slots=True)
+class GroupShardSettings:
+    groups: GroupSettings
+    consumer_groups: ConsumerGroupSettings
+    offsets: OffsetSettings
+    of_single_groups: Mapping[str, ConsumerGroupSettings] = field(default_factory=dict)
+
+
 class GroupShard:
     """A ``ShardMachine``."""
 
@@ -86,21 +105,19 @@ class GroupShard:
         self,
         writer: ShardLog,
         watch: Callable[[], None],
-        groups: Callable[[], GroupSettings],
-        offsets: Callable[[], OffsetSettings],
-        exists: Callable[[str, int], bool],
+        settings: GroupShardSettings,
+        topics: Topics,
     ) -> None:
         self._writer = writer
         self._clock: CoordinatorClock = writer.clock
         self._watch = watch
-        self._group_settings = groups
-        self._offset_settings = offsets
-        self._exists = exists
-        self._classic = ClassicGroups(groups())
-        self._offsets = CommittedOffsets(offsets())
-        self._waiting: dict[int, asyncio.Future[e.Result]] = {}
+        self._context = GroupContext(settings.consumer_groups, topics)
+        self._context.overrides.update(settings.of_single_groups)
+        self._groups = Groups.empty(settings.groups, self._context)
+        self._offsets = CommittedOffsets(settings.offsets)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._next_request = 0
-        self._loaded_groups: dict[str, GroupRecord] = {}
+        self._loaded_classic: dict[str, GroupRecord] = {}
         self._skipped = 0
 
     # --- loading -----------------------------------------------------------------------
@@ -115,13 +132,18 @@ class GroupShard:
             case OffsetRecord():
                 self._offsets.replay(record, entry.offset, entry.producer_id)
             case GroupRecord(key, None):
-                self._loaded_groups.pop(key.group, None)
+                self._loaded_classic.pop(key.group, None)
             case GroupRecord(key):
-                self._loaded_groups[key.group] = record
+                # Only the last one of a group counts; a group of the other kind ends here.
+                if self._groups.consumer.get(key.group) is not None:
+                    self._groups.consumer.release(key.group)
+                self._loaded_classic[key.group] = record
             case UnsupportedRecord():
                 self._skipped += 1
             case _:
-                self._skipped += 1
+                if record.value is not None:
+                    self._loaded_classic.pop(record.key.group, None)
+                self._groups.load(record, self._clock.now_ms())
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> None:
         self._offsets.end_transaction(producer_id, committed=committed)
@@ -129,55 +151,65 @@ class GroupShard:
 
     def finish_loading(self) -> Iterator[None]:
         """Sessions run from now on: the members had nobody to send heartbeats to."""
-        for count, record in enumerate(self._loaded_groups.values()):
-            self._classic.load(record, self._clock.now_ms())
+        for count, record in enumerate(self._loaded_classic.values()):
+            self._groups.load(record, self._clock.now_ms())
             if count % _GROUPS_AT_A_TIME == 0:
                 yield
-        self._loaded_groups.clear()
+        self._loaded_classic.clear()
         self._ensure_groups(list(self._offsets.groups()))
         if self._skipped:
             log.info("%d records of unknown kinds were skipped", self._skipped)
 
+    def _has(self, topic: str, partition: int) -> bool:
+        """Whether there is such a partition."""
+        found = self._context.topics.named(topic)
+        return found is not None and 0 <= partition < found.partitions
+
     def _ensure_groups(self, names: Iterable[str]) -> None:
         """Whoever has offsets is a group, though nobody ever joined."""
         for name in names:
-            self._classic.ensure(name)
+            self._groups.ensure(name)
 
     # --- time --------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        return self._classic.next_deadline_ms()
+        return self._groups.next_deadline_ms()
 
     def expire(self) -> None:
-        self._carry_out(self._classic.expire(self._clock.now_ms()))
+        self._carry_out(self._groups.expire(self._clock.now_ms()))
 
     def close(self) -> None:
-        self._carry_out(self._classic.unload(self._clock.now_ms()))
+        self._carry_out(self._groups.unload(self._clock.now_ms()))
 
-    def update_settings(self) -> None:
-        """Groups that exist keep the limits they were made with."""
-        self._classic.settings = self._group_settings()
-        self._offsets.settings = self._offset_settings()
+    def update_settings(self, settings: GroupShardSettings) -> None:
+        """Classic groups that exist keep the limits they were made with."""
+        self._groups.classic.settings = settings.groups
+        self._offsets.settings = settings.offsets
+        self._context.settings = settings.consumer_groups
+        self._context.overrides.clear()
+        self._context.overrides.update(settings.of_single_groups)
+
+    def set_topics(self, topics: Topics) -> None:
+        """The metadata changed."""
+        self._groups.set_topics(topics)
 
     # --- membership --------------------------------------------------------------------
 
-    def ask(
-        self, group_id: str, make_request: Callable[[int], Request]
-    ) -> asyncio.Future[e.Result]:
+    def ask(self, group_id: str, make_request: Callable[[int], Request]) -> asyncio.Future[Answer]:
         """The answer to a request about membership; ``make_request`` gets its id."""
         request_id = self._next_request
         self._next_request += 1
-        answer: asyncio.Future[e.Result] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = answer
         request = make_request(request_id)
-        self._carry_out(self._classic.handle(self._clock.now_ms(), group_id, request))
+        self._carry_out(self._groups.handle(self._clock.now_ms(), group_id, request))
         self._watch()
         return answer
 
-    def _carry_out(self, effects: Iterable[e.Effect]) -> None:
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case e.Respond(request_id, result):
+                case e.Respond(request_id, result) | RespondConsumer(request_id, result):
                     answer = self._waiting.pop(request_id, None)
                     if answer is not None and not answer.done():
                         answer.set_result(result)
@@ -192,7 +224,7 @@ class GroupShard:
 
     def _append_finished(self, group_id: str, write_id: int, code: ErrorCode) -> None:
         now_ms = self._clock.now_ms()
-        self._carry_out(self._classic.append_finished(now_ms, group_id, write_id, code))
+        self._carry_out(self._groups.append_finished(now_ms, group_id, write_id, code))
         self._watch()
 
     def _write(
@@ -215,14 +247,14 @@ class GroupShard:
         retention_ms: int | None = None,
     ) -> asyncio.Future[Codes] | Codes:
         """One error for each partition in the order asked."""
-        group = self._classic.get(group_id)
-        refused = check_commit(group, sender, version)
+        group = self._groups.get(group_id)
+        refused = _check_commit(group, sender, version, offsets)
         if refused is not ErrorCode.NONE:
             return (refused,) * len(offsets)
         if group is not None:
             group.keep_alive(self._clock.now_ms(), sender.member_id)
         plan = self._offsets.plan_commit(
-            self._clock.wall_ms(), group_id, offsets, self._exists, retention_ms
+            self._clock.wall_ms(), group_id, offsets, self._has, retention_ms
         )
         if not plan.records:
             return plan.errors
@@ -237,10 +269,10 @@ class GroupShard:
         producer: Producer,
     ) -> asyncio.Future[Codes] | Codes:
         """As ``commit``; the offsets count when the producer's transaction commits (KIP-447)."""
-        refused = check_transactional_commit(self._classic.get(group_id), sender)
+        refused = _check_transactional(self._groups.get(group_id), sender, offsets)
         if refused is not ErrorCode.NONE:
             return (refused,) * len(offsets)
-        plan = self._offsets.plan_commit(self._clock.wall_ms(), group_id, offsets, self._exists)
+        plan = self._offsets.plan_commit(self._clock.wall_ms(), group_id, offsets, self._has)
         if not plan.records:
             return plan.errors
         written = self._write(
@@ -263,32 +295,36 @@ class GroupShard:
                     self._offsets.replay(record, position, producer_id)
                     if record.value is not None:
                         self._ensure_groups((record.key.group,))
-                case GroupRecord(key, None):
-                    self._forget_if_unused(key.group)
                 case _:
                     pass
 
-    def _forget_if_unused(self, group_id: str) -> None:
-        deletable = self._classic.check_deletable(group_id) is ErrorCode.NONE
-        if deletable and not self._offsets.has_offsets(group_id):
-            _, effects = self._classic.delete(self._clock.now_ms(), group_id)
-            self._carry_out(effects)
-
     def fetch(
-        self, group_id: str, places: Sequence[Place] | None, *, require_stable: bool
-    ) -> tuple[Fetched, ...]:
+        self,
+        group_id: str,
+        places: Sequence[Place] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> tuple[Fetched, ...] | ErrorCode:
+        """Members of the consumer protocol say who they are (KIP-848); others may see all."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            refused = check_consumer_fetch(group, member_id, member_epoch)
+            if refused is not ErrorCode.NONE:
+                return refused
         return self._offsets.fetch(group_id, places, require_stable=require_stable)
 
     def delete_offsets(
         self, group_id: str, places: Sequence[Place]
     ) -> asyncio.Future[OffsetsDeleted] | OffsetsDeleted:
-        group = self._classic.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             return OffsetsDeleted(ErrorCode.GROUP_ID_NOT_FOUND)
         subscribed = _subscription_test(group)
         if subscribed is None:
             return OffsetsDeleted(ErrorCode.NON_EMPTY_GROUP)
-        codes, records = self._offsets.plan_delete(group_id, places, self._exists, subscribed)
+        codes, records = self._offsets.plan_delete(group_id, places, self._has, subscribed)
         if not records:
             return OffsetsDeleted(ErrorCode.NONE, codes)
         written = self._write(records, lambda position: self._apply(records, position))
@@ -300,54 +336,91 @@ class GroupShard:
         for start in range(0, len(records), _GROUPS_AT_A_TIME):
             self._write_tombstones(records[start : start + _GROUPS_AT_A_TIME])
 
-    def _write_tombstones(
-        self, records: tuple[CoordinatorRecord, ...]
-    ) -> asyncio.Future[ErrorCode]:
+    def _write_tombstones(self, records: Sequence[CoordinatorRecord]) -> asyncio.Future[ErrorCode]:
         return self._write(records, lambda position: self._apply(records, position))
 
     # --- groups ------------------------------------------------------------------------
 
     def delete_group(self, group_id: str) -> asyncio.Future[ErrorCode] | ErrorCode:
-        refused = self._classic.check_deletable(group_id)
+        refused = self._groups.check_deletable(group_id)
         if refused is not ErrorCode.NONE:
             return refused
-        tombstone = GroupRecord(GroupKey(group_id), None)
-        records: tuple[CoordinatorRecord, ...] = (*self._offsets.tombstones(group_id), tombstone)
-        return _then(self._write_tombstones(records), group_write_error)
+        return _then(self._delete(group_id), group_write_error)
 
-    def groups(self) -> Iterator[GroupListing]:
-        for group in self._classic:
-            yield GroupListing(group.group_id, group.protocol_type, group.state.value)
+    def _delete(self, group_id: str) -> asyncio.Future[ErrorCode]:
+        records, effects = self._groups.delete(self._clock.now_ms(), group_id)
+        self._carry_out(effects)
+        written = self._write_tombstones((*self._offsets.tombstones(group_id), *records))
+        written.add_done_callback(self._check_deleted)
+        return written
 
-    def describe(self, group_id: str) -> GroupDescription | None:
-        group = self._classic.get(group_id)
-        return None if group is None else group.describe()
+    def _check_deleted(self, written: asyncio.Future[ErrorCode]) -> None:
+        if written.result() not in _MAY_BE_IN_THE_LOG:
+            self._writer.start_over()
 
-    def why_not_classic(self, group_id: str) -> str:
-        return f"Group {group_id} not found."
+    def groups(self) -> Iterator[ListedGroup]:
+        return self._groups.listing()
+
+    def describe(self, group_id: str) -> GroupDescription | Refusal:
+        return self._groups.describe_classic(group_id)
+
+    def describe_consumer(self, group_id: str) -> ConsumerGroupDescription | Refusal:
+        return self._groups.describe_consumer(group_id)
 
     def rebalances(self, group_id: str) -> tuple[Rebalance, ...]:
         """The last rebalances with their causes, oldest first."""
-        group = self._classic.get(group_id)
+        group = self._groups.get(group_id)
         return () if group is None else group.rebalances
 
     def sweep(self) -> Iterator[None]:
         """Forget offsets and groups that nobody has used for the time of retention."""
-        now_ms = self._clock.wall_ms()
-        for count, group in enumerate(list(self._classic)):
-            expiry = expire_offsets(now_ms, group, self._offsets)
-            tombstones: tuple[CoordinatorRecord, ...] = expiry.offsets
-            if expiry.group is not None:
-                tombstones = (*tombstones, expiry.group)
-            if tombstones:
-                log.info("group %r: %d records expired", group.group_id, len(tombstones))
-                self._write_tombstones(tombstones)
+        for count, group in enumerate(list(self._groups)):
+            if self._groups.get(group.group_id) is group:
+                self._expire_offsets(group)
             if count % _GROUPS_AT_A_TIME == 0:
                 yield
 
+    def _expire_offsets(self, group: AnyGroup) -> None:
+        now_ms = self._clock.wall_ms()
+        if isinstance(group, ClassicGroup):
+            classic = expire_offsets(now_ms, group, self._offsets)
+            expired, is_abandoned = classic.offsets, classic.group is not None
+        else:
+            consumer = expire_consumer_offsets(now_ms, group, self._offsets)
+            expired, is_abandoned = consumer.offsets, consumer.is_abandoned
+        if is_abandoned:
+            log.info("group %r: its last offsets expired, and the group with them", group.group_id)
+            self._delete(group.group_id)
+        elif expired:
+            log.info("group %r: %d offsets expired", group.group_id, len(expired))
+            self._write_tombstones(expired)
 
-def _subscription_test(group: ClassicGroup) -> Callable[[str], bool] | None:
+
+def _places(offsets: Iterable[OffsetToCommit]) -> list[Place]:
+    return [(each.topic, each.partition) for each in offsets]
+
+
+def _check_commit(
+    group: AnyGroup | None, sender: Committer, version: int, offsets: Iterable[OffsetToCommit]
+) -> ErrorCode:
+    if isinstance(group, ConsumerGroup):
+        return check_consumer_commit(group, sender, version, _places(offsets))
+    return check_commit(group, sender, version)
+
+
+def _check_transactional(
+    group: AnyGroup | None, sender: Committer, offsets: Iterable[OffsetToCommit]
+) -> ErrorCode:
+    if isinstance(group, ConsumerGroup):
+        return check_consumer_transactional_commit(group, sender, _places(offsets))
+    return check_transactional_commit(group, sender)
+
+
+def _subscription_test(group: AnyGroup) -> Callable[[str], bool] | None:
     """Whether members use a topic; None: offsets of this group are not to be deleted now."""
+    if isinstance(group, ConsumerGroup):
+        in_use = group.subscribed_topics()
+        return lambda topic: topic in in_use
     members = group.subscriptions()
     if members and group.protocol_type != CONSUMER:
         return None

@@ -80,6 +80,8 @@ class ShardLog:
     timeout_ms: Callable[[], int]
     leader_epoch: int
     is_closed: bool = False
+    start_over: Callable[[], None] = lambda: None
+    """For a machine that cannot take back what was not written: it is loaded anew."""
     _queue: list[_Write] = field(default_factory=list)
     _flights: dict[_Flight, None] = field(default_factory=dict)
 

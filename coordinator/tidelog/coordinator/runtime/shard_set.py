@@ -54,10 +54,11 @@ class ShardSet(Generic[M]):
         self.resign(index)
         if self._load_turn is None:
             self._load_turn = asyncio.Semaphore(_LOADS_AT_A_TIME)
-        timeout_ms = self._settings.write_timeout_ms
+        writer = ShardLog(partition, self._clock, self._settings.write_timeout_ms, leader_epoch)
+        writer.start_over = lambda: self._start_over(index, writer)
         self._shards[index] = Shard(
             f"{self.topic}-{index}",
-            ShardLog(partition, self._clock, timeout_ms, leader_epoch),
+            writer,
             self._make_machine,
             load_turn=self._load_turn,
             load_bytes=self._settings.load_bytes(),
@@ -68,6 +69,12 @@ class ShardSet(Generic[M]):
         shard = self._shards.pop(index, None)
         if shard is not None:
             shard.close()
+
+    def _start_over(self, index: int, writer: ShardLog) -> None:
+        known = self._shards.get(index)
+        if known is not None and known.writer is writer:
+            self.resign(index)
+            self.lead(index, writer.partition, writer.leader_epoch)
 
     def find(self, index: int) -> M | ErrorCode:
         shard = self._shards.get(index)
