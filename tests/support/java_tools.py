@@ -19,12 +19,18 @@ TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUPS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DUMP_LOG: Final = "org.apache.kafka.tools.DumpLogSegments"
 QUORUM: Final = "org.apache.kafka.tools.MetadataQuorumCommand"
 OFFSETS: Final = "org.apache.kafka.tools.GetOffsetShell"
 
 _QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 _LOG: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+_HARMLESS: Final = (
+    "Processed a total of",
+    "The consumer rebalance protocol (KIP-848) is",
+    "Consumer group 'readers' has no active members.",
+)
 _TOOL_S: Final = 60.0
 
 
@@ -48,7 +54,7 @@ def run(tool: str, *arguments: str, lines: Sequence[str] = ()) -> str:
 
 
 def complaints(stderr: str) -> list[str]:
-    return [line for line in stderr.splitlines() if not line.startswith("Processed a total of")]
+    return [line for line in stderr.splitlines() if line and not line.startswith(_HARMLESS)]
 
 
 class RunningTool:
