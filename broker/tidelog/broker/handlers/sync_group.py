@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from tidelog.broker.calls import Begun, Call
 from tidelog.broker.groups import Groups
@@ -14,6 +14,8 @@ from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
 from tidelog.wire.protocol.kio_values import duration_i32, field_of
 from tidelog.wire.protocol.responses import encode_response, response_structs
+
+_FIRST_WITH_PROTOCOL: Final = 5
 
 
 class SyncGroup:
@@ -27,6 +29,8 @@ class SyncGroup:
         request: Any = call.request
         if not request.group_id:
             return _response(call, e.SyncResult(ErrorCode.INVALID_GROUP_ID))
+        if call.version >= _FIRST_WITH_PROTOCOL and not _names_protocol(request):
+            return _response(call, e.SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         shard = self._groups.find(request.group_id)
         if isinstance(shard, ErrorCode):
             # A member that syncs shall not think that its assignment is lost: it joins again.
@@ -34,6 +38,10 @@ class SyncGroup:
             code = ErrorCode.REBALANCE_IN_PROGRESS if loading else shard
             return _response(call, e.SyncResult(code))
         return _wait(call, shard.ask(request.group_id, lambda asked: _event(request, asked)))
+
+
+def _names_protocol(request: Any) -> bool:
+    return request.protocol_type is not None and request.protocol_name is not None
 
 
 def _event(request: Any, request_id: int) -> e.SyncGroup:
