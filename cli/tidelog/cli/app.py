@@ -12,6 +12,7 @@ import typer
 
 from tidelog.cli import (
     consume_commands,
+    group_commands,
     log_commands,
     produce_commands,
     quorum_commands,
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command("up")(up_commands.up)
 app.add_typer(topic_commands.app, name="topic")
+app.add_typer(group_commands.app, name="group")
 app.command("produce")(produce_commands.produce)
 app.command("consume")(consume_commands.consume)
 
