@@ -41,7 +41,7 @@ from tidelog.coordinator.consumer.events import (
 )
 from tidelog.coordinator.consumer.heartbeat import assigned_topics, heartbeat
 from tidelog.coordinator.consumer.leaving import expire, remove_members
-from tidelog.coordinator.consumer.members import Member, MemberState
+from tidelog.coordinator.consumer.members import Member
 from tidelog.coordinator.consumer.subscribing import all_subscribed_names
 from tidelog.coordinator.records import CoordinatorRecord
 from tidelog.coordinator.server_assignors import Share
@@ -191,11 +191,7 @@ class ConsumerGroup:
                 core.cancel(Timer(kind, record.key.member_id or ""))
             return
         core.arm_session(member)
-        revoking = Timer(TimerKind.REBALANCE, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
-            core.arm(revoking, member.metadata.rebalance_timeout_ms)
-        else:
-            core.cancel(revoking)
+        core.arm_rebalance(member)
 
     def delete(self, now_ms: int) -> tuple[r.ConsumerRecord, ...]:
         """The tombstones of a group without members; what waits is left to ``Closed``."""

@@ -10,7 +10,9 @@ there before. So the state is always that of the log plus the writes under way.
 Invariants:
 
 - ``statics`` maps an instance id to the one member that holds it.
-- ``owners`` has every partition that a member is assigned or is giving up; with one owner each.
+- ``owners`` has every partition that a member is assigned or is giving up, with one owner each. A
+  partition is free for others when the write that took it from its owner is in the log: if that
+  write failed, the owner would have it still.
 - The group epoch only grows, also past epochs of writes that failed.
 - Nobody hears of a state before its records are replicated: an answer without records of its own
   waits for the writes under way.
@@ -72,6 +74,8 @@ class Write:
 
     before: list[r.ConsumerRecord]
     answers: list[Answer]
+    released: set[tuple[Uuid, int]]
+    """Partitions that have no owner any more if the write succeeds."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,7 @@ class ConsumerCore:
     # For the length of one step:
     now_ms: int = 0
     lost_members: bool = False
+    released: set[tuple[Uuid, int]] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     draft: list[CoordinatorRecord] = field(default_factory=list)
@@ -119,6 +124,8 @@ class ConsumerCore:
         record = r.ConsumerRecord(key, value)
         self.before.append(r.ConsumerRecord(key, self.value_at(key)))
         self.draft.append(record)
+        if key.key_type == r.CURRENT_KEY and (member := self.members.get(key.member_id or "")):
+            self.released |= member.places()
         self.replay(record)
 
     def add_foreign(self, records: Iterable[CoordinatorRecord]) -> None:
@@ -273,7 +280,8 @@ class ConsumerCore:
         self._note_progress()
         if self.draft:
             write_id = self.context.new_write_id()
-            self.writes[write_id] = Write(self.before[::-1], self.answers)
+            released = {place for place in self.released if self._owner(*place) is None}
+            self.writes[write_id] = Write(self.before[::-1], self.answers, released)
             self.effects.append(Append(self.group_id, write_id, tuple(self.draft)))
         elif self.writes:
             self.writes[max(self.writes)].answers += self.answers
@@ -281,7 +289,7 @@ class ConsumerCore:
             self.effects += self.answers
         effects, self.effects = self.effects, []
         self.answers, self.draft, self.before = [], [], []
-        self.lost_members = False
+        self.lost_members, self.released = False, set()
         return effects
 
     def finish_write(self, write_id: int, error: ErrorCode) -> None:
@@ -307,6 +315,8 @@ class ConsumerCore:
         for member in self.members.values():
             if Timer(TimerKind.SESSION, member.member_id) not in self.timers:
                 self.arm_session(member)
+            if Timer(TimerKind.REBALANCE, member.member_id) not in self.timers:
+                self.arm_rebalance(member)
 
     def close(self, error: ErrorCode) -> None:
         for write_id in sorted(self.writes):
@@ -328,6 +338,17 @@ class ConsumerCore:
         own_ms = self.settings.session_timeout_ms
         timeout_ms = own_ms if classic is None else classic.session_timeout_ms
         self.arm(Timer(TimerKind.SESSION, member.member_id), timeout_ms)
+
+    def arm_rebalance(self, member: Member) -> None:
+        """A member that has to give up partitions has its time for that; others have none.
+
+        Members of the classic protocol are watched while they have to join again.
+        """
+        timer = Timer(TimerKind.REBALANCE, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
+            self.arm(timer, member.metadata.rebalance_timeout_ms)
+        else:
+            self.cancel(timer)
 
     # --- what is remembered for explanations ---------------------------------------------------
 
@@ -360,8 +381,13 @@ class ConsumerCore:
         return self.targets.get(member_id, NOTHING)
 
     def is_free(self, member_id: str, topic: Uuid, index: int) -> bool:
-        owner = self.owners.get(topic, {}).get(index)
-        return owner is None or owner == member_id
+        owner = self._owner(topic, index)
+        if owner is not None:
+            return owner == member_id
+        return not any((topic, index) in write.released for write in self.writes.values())
+
+    def _owner(self, topic: Uuid, index: int) -> str | None:
+        return self.owners.get(topic, {}).get(index)
 
     def waits_for_others(self, member: Member) -> bool:
         """Whether some partition of its target is with somebody else."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tidelog.coordinator import consumer_records as r
 from tidelog.coordinator.classic.history import CauseKind
 from tidelog.coordinator.consumer.assigning import assign_if_due
-from tidelog.coordinator.consumer.core import ConsumerCore, Timer, TimerKind
+from tidelog.coordinator.consumer.core import ConsumerCore
 from tidelog.coordinator.consumer.events import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
@@ -72,12 +72,8 @@ def heartbeat(core: ConsumerCore, event: ConsumerHeartbeat) -> None:
     assign_if_due(core)
     changed = subscription(before.metadata) != subscription(metadata)
     member = step_towards_target(core, member, owned, changed)
-    if member.state is MemberState.UNREVOKED_PARTITIONS:
-        if member != before:
-            timer = Timer(TimerKind.REBALANCE, member.member_id)
-            core.arm(timer, member.metadata.rebalance_timeout_ms)
-    else:
-        core.cancel(Timer(TimerKind.REBALANCE, member.member_id))
+    if member != replace(before, metadata=metadata):
+        core.arm_rebalance(member)
     core.arm_session(member)
     _answer(core, event, before, member)
 

@@ -59,6 +59,11 @@ class Member:
     def is_at(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
+    def places(self) -> set[tuple[Uuid, int]]:
+        """All partitions that nobody else may have: its own, and those it is giving up."""
+        both = (self.assigned, self.revoking)
+        return {(topic, index) for held in both for topic in held for index in held[topic]}
+
     def current(self) -> CurrentAssignment:
         return CurrentAssignment(
             self.epoch,

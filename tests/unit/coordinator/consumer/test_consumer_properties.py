@@ -1,0 +1,306 @@
+"""Honest clients of both protocols against the machine, with lost writes and new coordinators.
+
+Whatever happens: no partition has two owners among the members, memory is what the log says, and
+when the trouble is over the group comes to rest with everything assigned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidelog.coordinator.classic import events as e
+from tidelog.coordinator.classic_group import GroupSettings
+from tidelog.coordinator.consumer.context import ConsumerGroupSettings, GroupContext
+from tidelog.coordinator.consumer.events import ConsumerHeartbeat, Effect, RespondConsumer
+from tidelog.coordinator.consumer.topics import KnownTopics, TopicInfo
+from tidelog.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState
+from tidelog.coordinator.consumer_records import ConsumerRecord
+from tidelog.coordinator.groups import Groups
+from tidelog.coordinator.records import GroupRecord, decode_record, encode_record
+from tidelog.coordinator.subscriptions import Subscription, decode_assignment, encode_subscription
+from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import PartitionIndex, TopicPartition, Uuid
+
+G = "g"
+NAMES = ("t", "u")
+FEW = settings(derandomize=True, max_examples=600, deadline=None)
+START_AGAIN = {
+    ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID,
+}  # fmt: skip
+Place = tuple[str, int]
+
+
+def topic_id(name: str) -> Uuid:
+    return Uuid(name.encode() * 16)
+
+
+@dataclass
+class Client:
+    """Does as the protocol says: has what it was told last, and gives up before it says so."""
+
+    name: str
+    topics: tuple[str, ...]
+    is_classic: bool
+    member_id: str = ""
+    epoch: int = 0
+    owned: set[Place] = field(default_factory=set)
+    waits: int | None = None
+    wants_sync: bool = False
+    """A classic one has joined and fetches its assignment next."""
+    has_joined: bool = False
+
+    def start_again(self) -> None:
+        self.epoch, self.owned, self.wants_sync, self.has_joined = 0, set(), False, False
+        if self.is_classic:
+            self.member_id = ""
+
+
+class World:
+    def __init__(self) -> None:
+        self.counts = {"t": 3, "u": 2}
+        self.version = 1
+        self.groups = self.new_groups()
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.pending: list[e.Append] = []
+        self.now_ms = 0
+        self.requests = 0
+        self.clients: dict[str, Client] = {}
+        self.asked: dict[int, Client] = {}
+
+    def topics(self) -> KnownTopics:
+        infos = [TopicInfo(topic_id(name), name, count) for name, count in self.counts.items()]
+        return KnownTopics(infos, self.version)
+
+    def new_groups(self) -> Groups:
+        own = ConsumerGroupSettings(assignment_interval_ms=1_000)
+        context = GroupContext(own, self.topics())
+        return Groups.empty(GroupSettings(initial_rebalance_delay_ms=0), context)
+
+    # --- what clients do -----------------------------------------------------------------------
+
+    def send(self, client: Client) -> None:
+        if client.waits is not None:
+            return
+        self.requests += 1
+        client.waits = self.requests
+        self.asked[self.requests] = client
+        if not client.is_classic:
+            request: object = self.heartbeat(client)
+        elif client.wants_sync:
+            request = e.SyncGroup(
+                self.requests, client.member_id, None, client.epoch, None, None, self.nothing()
+            )
+        elif client.has_joined:
+            request = e.Heartbeat(self.requests, client.member_id, None, client.epoch)
+        else:
+            request = self.join(client)
+        self.carry_out(self.groups.handle(self.now_ms, G, request))  # type: ignore[arg-type]
+
+    def heartbeat(self, client: Client) -> ConsumerHeartbeat:
+        client.member_id = client.name
+        owned = {name: [i for t, i in sorted(client.owned) if t == name] for name in NAMES}
+        return ConsumerHeartbeat(
+            self.requests, client.name, client.epoch, None, None, 20_000, client.topics, None, None,
+            tuple((topic_id(name), tuple(found)) for name, found in owned.items() if found),
+        )  # fmt: skip
+
+    def join(self, client: Client) -> e.JoinGroup:
+        owned = tuple(TopicPartition(t, PartitionIndex(i)) for t, i in sorted(client.owned))
+        said = encode_subscription(Subscription(client.topics, owned))
+        return e.JoinGroup(
+            self.requests, client.member_id, None, client.name, "/h", 45_000, 20_000, "consumer",
+            (e.Protocol("range", said),), str(self.requests), needs_member_id=False,
+        )  # fmt: skip
+
+    def nothing(self) -> tuple[tuple[str, bytes], ...]:
+        """A leader that is as lazy as can be: nobody gets anything of it."""
+        return ()
+
+    def hear(self, client: Client, effect: Effect) -> None:
+        client.waits = None
+        match effect:
+            case RespondConsumer(_, result):
+                if result.error in START_AGAIN:
+                    client.start_again()
+                elif result.error is ErrorCode.NONE and result.member_epoch >= 0:
+                    client.epoch = result.member_epoch
+                    if result.assignment is not None:
+                        client.owned = {
+                            (chr(each.topic_id.raw[0]), index)
+                            for each in result.assignment
+                            for index in each.partitions
+                        }
+            case e.Respond(_, e.JoinResult() as joined):
+                if joined.error is ErrorCode.NONE:
+                    client.member_id, client.epoch = joined.member_id, joined.generation
+                    client.wants_sync = client.has_joined = True
+                elif joined.error in START_AGAIN:
+                    client.start_again()
+            case e.Respond(_, e.SyncResult() as synced):
+                if synced.error is ErrorCode.NONE:
+                    given = decode_assignment(synced.assignment) if synced.assignment else None
+                    client.owned = {
+                        (each.topic, int(each.partition)) for each in given.partitions
+                    } if given else set()  # fmt: skip
+                    client.wants_sync = False
+                else:
+                    self.rejoin(client, synced.error)
+            case e.Respond(_, e.HeartbeatResult(error)):
+                if error is not ErrorCode.NONE:
+                    self.rejoin(client, error)
+            case _:
+                raise AssertionError(effect)
+
+    def rejoin(self, client: Client, error: ErrorCode) -> None:
+        client.wants_sync = client.has_joined = False
+        if error in START_AGAIN:
+            client.start_again()
+
+    def leave(self, client: Client) -> None:
+        del self.clients[client.name]
+        self.requests += 1
+        if client.is_classic:
+            left: object = e.LeaveGroup(self.requests, (e.Leaver(client.member_id),))
+        else:
+            left = ConsumerHeartbeat(self.requests, client.name, -1)
+        self.carry_out(self.groups.handle(self.now_ms, G, left))  # type: ignore[arg-type]
+
+    # --- the coordinator's surroundings --------------------------------------------------------
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, e.Append):
+                self.pending.append(effect)
+            else:
+                client = self.asked.pop(effect.request_id, None)
+                if client is not None and client.waits == effect.request_id:
+                    self.hear(client, effect)
+
+    def write(self, error: ErrorCode) -> None:
+        if self.pending:
+            append = self.pending.pop(0)
+            if error is ErrorCode.NONE:
+                self.log += map(encode_record, append.records)
+            done = self.groups.append_finished(self.now_ms, G, append.write_id, error)
+            self.carry_out(done)
+
+    def pass_time(self, by_ms: int) -> None:
+        end_ms = self.now_ms + by_ms
+        while (due := self.groups.next_deadline_ms()) is not None and due <= end_ms:
+            self.now_ms = max(due, self.now_ms)
+            self.carry_out(self.groups.expire(self.now_ms))
+        self.now_ms = end_ms
+
+    def fail_over(self) -> None:
+        """Another coordinator reads the log; what was under way never gets there."""
+        self.carry_out(self.groups.unload(self.now_ms))
+        self.pending.clear()
+        for client in self.clients.values():
+            client.waits = None
+        self.groups = self.loaded()
+
+    def loaded(self) -> Groups:
+        groups = self.new_groups()
+        for key, value in self.log:
+            record = decode_record(key, value)
+            assert isinstance(record, GroupRecord | ConsumerRecord)
+            groups.load(record, self.now_ms)
+        return groups
+
+    # --- what must hold ------------------------------------------------------------------------
+
+    def check(self) -> None:
+        group = self.groups.get(G)
+        if not isinstance(group, ConsumerGroup):
+            return
+        owners: dict[Place, str] = {}
+        for client in self.clients.values():
+            if group.member(client.member_id) is None or client.epoch == 0:
+                continue  # it will hear that it is no member
+            for place in client.owned:
+                assert place not in owners, f"{place}: {client.name} and {owners[place]}"
+                owners[place] = client.name
+        if not self.pending:
+            other = self.loaded().get(G)
+            assert isinstance(other, ConsumerGroup)
+            assert sorted(map(str, other.describe().members)) == sorted(
+                map(str, group.describe().members)
+            )
+            assert (other.epoch, other.target_epoch) == (group.epoch, group.target_epoch)
+
+    def settle(self) -> None:
+        for _ in range(40):
+            for client in list(self.clients.values()):
+                self.send(client)
+                while self.pending:
+                    self.write(ErrorCode.NONE)
+            self.pass_time(1_500)
+            self.check()
+
+
+ACTIONS = st.one_of(
+    st.tuples(
+        st.just("come"),
+        st.sampled_from("abcd"),
+        st.sampled_from([("t",), ("u",), NAMES]),
+        st.booleans(),
+    ),
+    st.tuples(st.just("send"), st.sampled_from("abcd")),
+    st.tuples(st.just("send"), st.sampled_from("abcd")),
+    st.tuples(st.just("write")),
+    st.tuples(st.just("write")),
+    st.tuples(st.just("lose")),
+    st.tuples(st.just("leave"), st.sampled_from("abcd")),
+    st.tuples(st.just("change"), st.sampled_from("abcd"), st.sampled_from([("t",), NAMES])),
+    st.tuples(st.just("grow"), st.integers(1, 4)),
+    st.tuples(st.just("pass"), st.sampled_from([100, 1_000, 15_000])),
+    st.tuples(st.just("fail over")),
+)
+
+
+def act(world: World, action: tuple[object, ...]) -> None:
+    client = world.clients.get(str(action[1])) if len(action) > 1 else None
+    match action:
+        case ("come", str(name), tuple(topics), bool(is_classic)) if client is None:
+            world.clients[name] = Client(name, topics, is_classic)
+            world.send(world.clients[name])
+        case ("send", _) if client:
+            world.send(client)
+        case ("write",):
+            world.write(ErrorCode.NONE)
+        case ("lose",):
+            world.write(ErrorCode.NOT_ENOUGH_REPLICAS)
+        case ("leave", _) if client:
+            world.leave(client)
+        case ("change", _, tuple(topics)) if client:
+            client.topics = topics
+        case ("grow", int(count)):
+            world.counts["t"] = max(count, world.counts["t"])
+            world.version += 1
+            world.groups.set_topics(world.topics())
+        case ("pass", int(by_ms)):
+            world.pass_time(by_ms)
+        case ("fail over",):
+            world.fail_over()
+
+
+@FEW
+@given(st.lists(ACTIONS, min_size=5, max_size=60))
+def test_one_owner_each_and_rest_at_the_end(actions: list[tuple[object, ...]]) -> None:
+    world = World()
+    for action in actions:
+        act(world, action)
+        world.check()
+    world.settle()
+    group = world.groups.get(G)
+    if isinstance(group, ConsumerGroup) and world.clients:
+        assert group.state is ConsumerGroupState.STABLE
+        owned = [place for client in world.clients.values() for place in client.owned]
+        wanted = {name for client in world.clients.values() for name in client.topics}
+        assert sorted(owned) == sorted(
+            (name, index) for name in wanted for index in range(world.counts[name])
+        )
