@@ -40,6 +40,7 @@ setup-system:  ## install the Debian packages some tests want (root)
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) lacks the venv module; on Debian: apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(V)/pip install -q --disable-pip-version-check -e .
+	@$(V)/python -m compileall -q $(wildcard */tidelog)  # an editable install leaves that to the first start
 	@touch $@
 
 .venv/.dev: .venv/.base
