@@ -400,6 +400,7 @@ class FollowerStream:
         )
 
     def _count(self, entry: SessionPartition, partition: Partition, size: int) -> None:
+        partition.meter.replication_bytes_out += size
         entries = partition.log.config.leader_replication_throttled_replicas
         if is_throttled(entries, entry.ref.partition, self._session.follower):
             self._host.leader_quota.record(self._host.now_ms(), size)

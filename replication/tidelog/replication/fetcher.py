@@ -100,6 +100,11 @@ class Fetcher:
         if leader is not None:
             self._links[leader].progressed(partition)
 
+    def leader_end(self, ref: PartitionRef) -> Offset | None:
+        """Where the leader's log ended when it last answered; None if nobody is followed."""
+        leader = self._leader_of.get(ref)
+        return None if leader is None else self._links[leader].leader_end(ref)
+
     async def close(self) -> None:
         for link in list(self._links.values()):
             self._let_end(link)
@@ -136,6 +141,10 @@ class LeaderLink:
         self._alarm.cancel()
         self._task.cancel()
         return self._task
+
+    def leader_end(self, ref: PartitionRef) -> Offset | None:
+        followed = self._requests.followed.get(ref)
+        return None if followed is None else followed.leader_end
 
     # --- what is followed --------------------------------------------------------------
 

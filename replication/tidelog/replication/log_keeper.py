@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.ids import DirectoryId, TimestampMs, TopicId, TopicPartition
+from tidelog.kernel.meters import Spread
 from tidelog.kernel.ports import Clock, Disk, Offload
 from tidelog.kernel.settings import TopicConfig
 from tidelog.replication.placement import DirectoryLoad, place
@@ -91,6 +92,7 @@ class LogKeeper:
         self._stall_timeout_ms = stall_timeout_ms
         self._on_flushed = on_flushed
         self._on_failed = on_failed
+        self.flush_durations_ms = Spread()
         self._flushers = {key: self._flusher(key) for key in self.directories}
         self._leaving: dict[TopicPartition, asyncio.Task[None]] = {}
         self._coming: Counter[DirectoryId] = Counter()
@@ -105,6 +107,7 @@ class LogKeeper:
             on_stalled=lambda log: self.fail(key, f"a flush of {log.tp} hangs"),
             stall_timeout_ms=self._stall_timeout_ms,
             clock=self._clock,
+            durations_ms=self.flush_durations_ms,
         )
 
     def request_flush(self, kept: KeptLog) -> None:

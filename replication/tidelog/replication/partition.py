@@ -102,6 +102,10 @@ class Partition(FollowingPartition):
         self._waits: ProduceWaits[_ProduceWait] = ProduceWaits()
         self._deletions: list[tuple[Offset, asyncio.Future[DeletedRecords]]] = []
 
+    @property
+    def waiting_produces(self) -> int:
+        return len(self._waits)
+
     # --- roles -------------------------------------------------------------------------
 
     def assume(self, state: PartitionState) -> None:
@@ -212,17 +216,18 @@ class Partition(FollowingPartition):
         A batch that opens a transaction needs the verification that was begun for it.
         """
         leader = self.leader
+        self.meter.produce_requests += 1
         if leader is None:
-            return _done(Produced(self.fence(-1, leader_only=True)))
+            return self._refused(Produced(self.fence(-1, leader_only=True)))
         code = leader.refusal_of_append(acks)
         if code is not ErrorCode.NONE:
-            return _done(Produced(code))
+            return self._refused(Produced(code))
         log = self.log
         if is_transactional(data):
             states = log.producers.states
             refused = states.refusal_of_first_write(read_header(data), verification)
             if refused is not None:
-                return _done(Produced(refused, log_start=log.log_start))
+                return self._refused(Produced(refused, log_start=log.log_start))
         try:
             result = log.append_as_leader(
                 data,
@@ -231,8 +236,21 @@ class Partition(FollowingPartition):
                 origin=origin,
             )
         except (LogFailed, OSError) as error:
-            return _done(Produced(self._lost(error), message=str(error)))
+            return self._refused(Produced(self._lost(error), message=str(error)))
+        self._count(result, len(data))
         return self._appended(leader, result, acks, timeout_ms)
+
+    def _refused(self, produced: Produced) -> asyncio.Future[Produced]:
+        self.meter.failed_produce_requests += 1
+        return _done(produced)
+
+    def _count(self, result: Appended | Rejected, size: int) -> None:
+        if isinstance(result, Rejected):
+            self.meter.failed_produce_requests += 1
+            self.meter.bytes_rejected += size
+        elif not result.is_duplicate:
+            self.meter.messages_in += result.last_offset - result.base_offset + 1
+            self.meter.bytes_in += size
 
     def begin_verification(
         self,
@@ -386,6 +404,8 @@ class Partition(FollowingPartition):
         answer = self.leader.answered(self._host.now_ms(), report, code, state)
         if answer is Answer.ADOPTED:
             self.state = self.leader.state
+        elif answer is Answer.REVERTED:
+            self.meter.failed_isr_updates += 1
         self._settle()
         return answer
 

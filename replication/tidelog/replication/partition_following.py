@@ -143,6 +143,7 @@ class FollowingPartition(PartitionReads):
             _log.warning("%s: records from its leader are damaged: %s", self, error)
             code = ErrorCode.CORRUPT_MESSAGE
         if self.log.end_offset > before:
+            self.meter.replication_bytes_in += len(records)
             self._request_flush()
         if code is not ErrorCode.NONE:
             return self.follower.back_off(self._host.now_ms(), code)

@@ -6,6 +6,8 @@ a record at or above the watermark it states).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tidelog.controller.metadata.partitions import PartitionRef, PartitionState
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import NO_LEADER_EPOCH, LeaderEpoch, NodeId, Offset, TimestampMs
@@ -13,6 +15,7 @@ from tidelog.replication import outcomes as o
 from tidelog.replication.cluster_view import ClusterView
 from tidelog.replication.follower import FollowerPartition
 from tidelog.replication.leader import LeaderPartition
+from tidelog.replication.meters import TopicMeter
 from tidelog.replication.outcomes import IsolationLevel
 from tidelog.replication.read_replica import nearest_replica
 from tidelog.replication.waiting import FetchWaiter, Want
@@ -32,12 +35,19 @@ class PartitionReads:
         self.follower: FollowerPartition | None = None
         self.failure: str | None = None
         """Why the replica is offline, for good."""
+        self.meter = TopicMeter()
+        """Of its topic; the owner gives all partitions of a topic the same one."""
         self._cluster = cluster
         self._waiters: dict[FetchWaiter, Want] = {}
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
         return NO_LEADER_EPOCH if self.state is None else self.state.leader_epoch
+
+    @property
+    def waiting_fetches(self) -> Collection[FetchWaiter]:
+        """One that waits for several partitions is seen in each of them."""
+        return self._waiters.keys()
 
     def fence(self, current_leader_epoch: int, *, leader_only: bool) -> ErrorCode:
         """Whether a request that knows this leader epoch (−1: any) may be served here."""
@@ -71,8 +81,10 @@ class PartitionReads:
         send it to a nearer replica instead. ``whole_first``: the first batch in full, however
         large (KIP-74).
         """
+        self.meter.fetch_requests += 1
         code = self.fence(current_leader_epoch, leader_only=client is None)
         if code is not ErrorCode.NONE:
+            self.meter.failed_fetch_requests += 1
             return o.ConsumerRead(code)
         log = self.log
         if last_fetched_epoch >= 0:

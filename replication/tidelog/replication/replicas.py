@@ -45,6 +45,7 @@ from tidelog.replication.controller_port import ControllerPort
 from tidelog.replication.fetch_service import FetchService
 from tidelog.replication.fetcher import Fetcher
 from tidelog.replication.log_keeper import KeptLog, LogKeeper, RecoveredLog
+from tidelog.replication.meters import TopicMeters
 from tidelog.replication.partition import Partition
 from tidelog.replication.partition_following import FollowingPartition
 from tidelog.replication.settings import ISR_CHECK_INTERVAL_MS, ReplicationSettings
@@ -88,6 +89,7 @@ class ReplicaSet:
         self.settings = ReplicationSettings.of(settings)
         self.partitions: dict[PartitionRef, Partition] = {}
         self.heard_ms: dict[NodeId, float] = {}
+        self.meters = TopicMeters()
         self.leader_quota = ReplicationQuota(self.settings.leader_throttled_rate)
         self.follower_quota = ReplicationQuota(self.settings.follower_throttled_rate)
         self._broker_settings = settings
@@ -221,6 +223,11 @@ class ReplicaSet:
         directory = self.keeper.directories.get(state.directory_of(self.node_id))
         return directory is not None and directory.failure is not None
 
+    def lag_of_follower(self, partition: Partition) -> int:
+        """How many records its leader has that are not here, as far as is known."""
+        end = self._fetcher.leader_end(partition.ref)
+        return 0 if end is None else max(0, end - partition.log.end_offset)
+
     # --- metadata ----------------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
@@ -230,6 +237,7 @@ class ReplicaSet:
         for topic_id in delta.topics_deleted:
             for ref in delta.before.topics.by_id[topic_id].refs():
                 self._remove(ref)
+            self.meters.forget(delta.before.topics.by_id[topic_id].name)
         self._apply_configs(delta)
         held: list[tuple[PartitionRef, PartitionState]] = []
         for ref in delta.partitions:
@@ -346,6 +354,7 @@ class ReplicaSet:
     def _admit(self, ref: PartitionRef, kept: KeptLog, state: PartitionState) -> None:
         log, directory = kept.log, kept.directory
         partition = Partition(self, ref, log)
+        partition.meter = self.meters.of(log.tp.topic)
         self.partitions[ref] = partition
         self._by_log[log] = partition
         self._kept[ref] = kept

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidelog.kernel.ids import Offset
+from tidelog.kernel.meters import Spread
 from tidelog.kernel.ports import Clock, Disk, Offload
 from tidelog.storage.flush import Flush
 from tidelog.storage.log import Log, LogFailed
@@ -34,8 +35,10 @@ class Flusher:
         on_stalled: Callable[[Log], None],
         stall_timeout_ms: int,
         clock: Clock | None = None,
+        durations_ms: Spread | None = None,
     ) -> None:
         """``clock`` is for topics with ``flush.ms`` (see ``flush_policy``)."""
+        self._durations_ms = durations_ms or Spread()
         self._disk = disk
         self._offload = offload
         self._on_flushed = on_flushed
@@ -94,8 +97,11 @@ class Flusher:
 
     async def _flush(self, log: Log, flush: Flush) -> None:
         self._watch(log, _STALL_SLICES)
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
         try:
             await self._offload.run(flush.steps(self._disk))
+            self._durations_ms.observe((loop.time() - begun_s) * 1000)
             self._complete(log, flush)
         except OSError as error:
             self._fail(log, error)

@@ -32,6 +32,7 @@ from tidelog.controller.quorum.interface import (
 )
 from tidelog.controller.quorum.links import Links
 from tidelog.controller.quorum.messages import EXCHANGE
+from tidelog.controller.quorum.meters import QuorumMeters
 from tidelog.controller.quorum.replica_status import ReplicaTable
 from tidelog.controller.quorum.requests import Requests, refusal
 from tidelog.controller.quorum.settings import QuorumSettings
@@ -127,6 +128,7 @@ class Quorum:
         self._requests = Requests()
         self._ignored = IgnoredMessages(ports.clock)
         self._replicas = ReplicaTable(identity.key, ports.clock)
+        self.meters = QuorumMeters(ports.clock.monotonic_ms())
         self._effects: deque[Effect] = deque()
         self._is_carrying_out = False
         self._last_proposal = 0
@@ -319,6 +321,7 @@ class Quorum:
                 self._lose_leadership(reason)
             case LeaderChanged(term=term, leader_id=leader_id):
                 self._leader_id = leader_id
+                self.meters.leader_changed(self._ports.clock.monotonic_ms(), leader_id)
                 _log.info("the leader of term %s is %s", term, leader_id)
             case MembershipChanged() | LeadershipHandedOver():
                 self._requests.done(effect.request_id)
@@ -420,6 +423,7 @@ class Quorum:
             match effect:
                 case ProposalAccepted(base_offset=base, last_offset=last, term=term):
                     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._measure(committed)
                     self._applier.expect(PendingProposal(base, last, term, records, committed))
                     return Proposal(base, last, term, committed)
                 case ProposalRejected(reason=reason, leader_id=leader_id):
@@ -427,6 +431,16 @@ class Quorum:
                 case _:
                     pass
         raise AssertionError("the machine answers every proposal")
+
+    def _measure(self, committed: asyncio.Future[None]) -> None:
+        clock = self._ports.clock
+        began_ms = clock.monotonic_ms()
+
+        def note(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self.meters.committed(began_ms, clock.monotonic_ms())
+
+        committed.add_done_callback(note)
 
     @property
     def raft(self) -> RaftNode | None:

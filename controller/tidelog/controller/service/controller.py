@@ -56,6 +56,7 @@ from tidelog.controller.quorum.interface import (
 from tidelog.controller.raft.model import SnapshotId, Term
 from tidelog.controller.service.absences import Absences
 from tidelog.controller.service.history import MetadataHistory
+from tidelog.controller.service.meters import ControllerMeters
 from tidelog.kernel.ids import NodeId, Offset
 from tidelog.kernel.ports import Clock, Random
 
@@ -139,6 +140,7 @@ class Controller:
         )
         self.absences: Final = Absences()
         self.history: Final = MetadataHistory(clock)
+        self.meters: Final = ControllerMeters()
         self.activated: Final = asyncio.Event()
         """Set by each election of this node; whoever waits for it clears it."""
         self.last_proposed_ms = clock.monotonic_ms()
@@ -194,6 +196,7 @@ class Controller:
             # Only what may be applied in part is ever this long (a broker's many partitions).
             self._propose(decision.records[start : start + MAX_RECORDS_PER_DECISION])
         if decision.records:
+            self.meters.decided(decision.records)
             self._log_decision(cause, decision.records)
         last = self._pending[-1].proposal.committed if self._pending else None
         return Change(decision.response, last)

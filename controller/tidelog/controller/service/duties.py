@@ -136,6 +136,7 @@ class Duties:
 
         cause = Cause(f"fence broker {lost.broker}", lost.reason.value)
         is_fenced = False
+        began_ms = self._clock.monotonic_ms()
         while not is_fenced:
             try:
                 is_fenced = (await self._controller.change(cause, decide)).is_complete
@@ -143,6 +144,8 @@ class Duties:
                 await asyncio.sleep(RETRY_MS / 1000)
             except NotController:
                 return  # the next active controller has its own notes
+        took_ms = self._clock.monotonic_ms() - began_ms
+        self._controller.meters.failover_durations_ms.observe(took_ms)
 
     # House.
 

@@ -15,10 +15,13 @@ import os
 import shutil
 import stat
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tidelog.kernel.ids import TimestampMs
+from tidelog.kernel.meters import Spread
 from tidelog.kernel.ports import ByteView, FileStat
 
 _FILE_MODE: Final = 0o644
@@ -48,6 +51,19 @@ def _sync_descriptor(descriptor: int, *, metadata_too: bool) -> None:
         os.fdatasync(descriptor)
 
 
+class SyncTimes:
+    """How long calls to ``sync`` took, from whichever thread they came."""
+
+    def __init__(self) -> None:
+        self.durations_ms = Spread()
+        self._lock = threading.Lock()
+
+    def note(self, begun_s: float) -> None:
+        took_ms = (time.monotonic() - begun_s) * 1000
+        with self._lock:
+            self.durations_ms.observe(took_ms)
+
+
 def _byte_count(data: ByteView) -> int:
     return data.nbytes if isinstance(data, memoryview) else len(data)
 
@@ -55,10 +71,11 @@ def _byte_count(data: ByteView) -> int:
 class OsFile:
     """An open descriptor. After ``close`` every call fails with EBADF; closing again is fine."""
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_descriptor", "_sync_times", "path")
 
-    def __init__(self, descriptor: int, path: str) -> None:
+    def __init__(self, descriptor: int, path: str, sync_times: SyncTimes | None = None) -> None:
         self._descriptor = descriptor
+        self._sync_times = sync_times
         self.path = path
 
     def pread(self, length: int, position: int) -> bytes:
@@ -136,7 +153,10 @@ class OsFile:
     def sync(self) -> None:
         if self._descriptor < 0:  # os.fdatasync would make a ValueError of it
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+        begun_s = time.monotonic()
         _sync_descriptor(self._descriptor, metadata_too=False)
+        if self._sync_times is not None:
+            self._sync_times.note(begun_s)
 
     def fileno(self) -> int:
         return self._descriptor
@@ -172,7 +192,10 @@ class OsFile:
 class OsDisk:
     """The operating system's file systems, by absolute path."""
 
-    __slots__ = ()
+    __slots__ = ("sync_times",)
+
+    def __init__(self) -> None:
+        self.sync_times = SyncTimes()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
@@ -182,7 +205,7 @@ class OsDisk:
         if read_only and stat.S_ISDIR(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return OsFile(descriptor, path)
+        return OsFile(descriptor, path, self.sync_times)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:
