@@ -13,7 +13,7 @@ from tidelog.coordinator.runtime.shard_set import ShardSet, ShardSettings
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import Offset
 from tidelog.simulation import World, run_simulation
-from tidelog.wire.batch import check_batch, stamped_prefix
+from tidelog.wire.batch import check_batch, headers, stamped_prefix
 from tidelog.wire.control import EndTxnMarker, build_marker_batch
 from tidelog.wire.records import Record, build_batch, decode_records
 
@@ -83,6 +83,16 @@ class MemoryPartition:
     def store_records(self, records: Sequence[KeyValue], **options: int | bool) -> None:
         rows = [Record(i, 1_000, key, value) for i, (key, value) in enumerate(records)]
         self.store(build_batch(rows, **options))  # type: ignore[arg-type]
+        self.high_watermark = self.log_end
+
+    def store_log(self, data: bytes) -> None:
+        """A whole log, offsets and all."""
+        for at, header in headers(data):
+            self.log_end = Offset(header.base_offset)
+            self._batches.append(
+                (self.log_end, header.next_offset, bytes(data[at : at + header.size]))
+            )
+            self.log_end = header.next_offset
         self.high_watermark = self.log_end
 
     def store_marker(self, producer_id: int, marker: EndTxnMarker) -> None:
