@@ -26,7 +26,8 @@ def assign_if_due(core: ConsumerCore) -> None:
     if core.epoch <= core.target_epoch:
         return
     waited_ms = core.now_ms - core.assigned_ms
-    if core.target_epoch == 0 or waited_ms >= core.settings.assignment_interval_ms:
+    # A time to come is another machine's clock: nobody waits for that.
+    if core.target_epoch == 0 or not 0 <= waited_ms < core.settings.assignment_interval_ms:
         _assign(core)
 
 

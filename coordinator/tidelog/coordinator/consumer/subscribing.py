@@ -117,9 +117,9 @@ def resolve_regexes(core: ConsumerCore, member: Member, may_see: Callable[[str],
 
 def _are_outdated(core: ConsumerCore, resolved: ResolvedRegex) -> bool:
     age_ms = core.now_ms - resolved.resolved_ms
-    if resolved.version != core.topics.version and age_ms >= LEAST_REFRESH_MS:
-        return True
-    return age_ms >= core.settings.regex_refresh_interval_ms
+    changed = resolved.version != core.topics.version
+    least_ms = LEAST_REFRESH_MS if changed else core.settings.regex_refresh_interval_ms
+    return not 0 <= age_ms < least_ms  # a time to come is another machine's clock
 
 
 def _resolve(core: ConsumerCore, regex: str, may_see: Callable[[str], bool]) -> bool:
