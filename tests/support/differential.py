@@ -8,10 +8,12 @@ the rest must be equal.
 from __future__ import annotations
 
 import base64
+import datetime
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
@@ -31,6 +33,7 @@ LONG_AGO_MS: Final = 1_750_000_000_000
 
 _TIMES: Final = struct.Struct(">qq")
 _BASE_TIMESTAMP_AT: Final = 27
+_PRODUCER_ID_AT: Final = 43
 _CRC_AT: Final = 17
 _BROKER: Final = 4
 _STATIC: Final = 4
@@ -41,6 +44,12 @@ _DRIFTING: Final = ("t1",)
 
 _DRAWN: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[\w-]{22}$")
 """How ids end that a coordinator drew."""
+_NAMING_PRODUCERS: Final = frozenset(
+    {
+        ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT,
+    }
+)  # fmt: skip
 _LONG_NUMBER: Final = re.compile(r"\d{12,}")
 
 
@@ -85,6 +94,7 @@ class Ids:
     members: dict[str, str] = field(default_factory=dict)
     """Ids that the coordinator gave to members; as long as the recorded ones."""
     sessions: dict[int, int] = field(default_factory=dict)
+    producers: dict[int, int] = field(default_factory=dict)
 
     def to_live(self, frame: bytes) -> bytes:
         for theirs, ours in self.topics.items():
@@ -93,7 +103,15 @@ class Ids:
             frame = frame.replace(member.encode(), live_member.encode())
         for recorded, live in self.sessions.items():
             frame = frame.replace(recorded.to_bytes(4, "big"), live.to_bytes(4, "big"))
-        return frame
+        return self._with_producers(frame)
+
+    def _with_producers(self, frame: bytes) -> bytes:
+        """In requests that name a producer; in batches ``shifted`` exchanges it."""
+        if int.from_bytes(frame[4:6], "big") not in _NAMING_PRODUCERS or not self.producers:
+            return frame
+        live = {t.to_bytes(8, "big"): o.to_bytes(8, "big") for t, o in self.producers.items()}
+        named = re.compile(b"|".join(map(re.escape, live)))
+        return named.sub(lambda match: live[match[0]], frame)
 
     def to_recorded(self, topic_id: str) -> str:
         raw = Uuid.parse(topic_id).raw
@@ -114,6 +132,8 @@ class Ids:
                 self.learn_topic(topic_id, drawn[name])
         if theirs.get("session_id", 0) > 0 and ours.get("session_id", 0) > 0:
             self.sessions[theirs["session_id"]] = ours["session_id"]
+        if theirs.get("producer_id", -1) >= 0 and ours.get("producer_id", -1) >= 0:
+            self.producers[theirs["producer_id"]] = ours["producer_id"]
         if "member_id" in theirs and _DRAWN.search(theirs["member_id"] or ""):
             self.members[theirs["member_id"]] = ours["member_id"]
 
@@ -217,8 +237,12 @@ def _comparable(value: Any, ids: Ids, *, is_live: bool) -> Any:
         plain["producer_id"] = "a producer"
     if "partition_size" in plain:
         plain["partition_size"] = "a size"
-    if isinstance(plain.get("timestamp"), int) and plain["timestamp"] > LONG_AGO_MS:
-        plain["timestamp"] = "a time"
+    for name in ("timestamp", "last_timestamp", "transaction_start_time"):
+        moment = plain.get(name)
+        if isinstance(moment, datetime.datetime):
+            moment = int(moment.timestamp() * 1000)
+        if isinstance(moment, int) and moment > LONG_AGO_MS:
+            plain[name] = "a time"
     for name in ("partitions", "partition_responses"):
         if plain.get(name) and not isinstance(plain[name][0], int):
             plain[name].sort(key=lambda one: one.get("partition_index", one.get("index")))
@@ -242,7 +266,9 @@ def _put_in_order(plain: Plain) -> None:
     for name, rows in plain.items():
         if not isinstance(rows, list) or not rows or not isinstance(rows[0], dict):
             continue
-        if "group_id" in rows[0]:
+        if name in ("active_producers", "transaction_states", "results_by_partition"):
+            plain[name] = sorted(rows, key=str)
+        elif "group_id" in rows[0]:
             plain[name] = sorted(rows, key=lambda one: str(one["group_id"]))
         elif name == "members" and "member_epoch" in rows[0]:
             plain[name] = sorted(rows, key=lambda one: str(one["member_id"]))
@@ -279,18 +305,24 @@ def _keep_common_broker_settings(mine: Plain, other: Plain) -> None:
 # --- time ------------------------------------------------------------------------------
 
 
-def shifted(frame: bytes, sent_records: Iterable[bytes], by_ms: int) -> bytes:
-    """A Produce request as if it were sent by so much later than it was recorded."""
+def shifted(
+    frame: bytes,
+    sent_records: Iterable[bytes],
+    by_ms: int,
+    producers: Mapping[int, int] = MappingProxyType({}),
+) -> bytes:
+    """A Produce request as if it were sent by so much later, and by a live producer."""
     for batch in sent_records:
         if len(batch) < HEADER_SIZE or batch[16] != 2:
             continue
         header = read_header(batch)
-        if header.base_timestamp <= LONG_AGO_MS:
-            continue
         moved = bytearray(batch)
-        latest = header.max_timestamp + (by_ms if header.max_timestamp > LONG_AGO_MS else 0)
-        _TIMES.pack_into(moved, _BASE_TIMESTAMP_AT, header.base_timestamp + by_ms, latest)
-        if _is_sound(batch):
+        if header.base_timestamp > LONG_AGO_MS:
+            latest = header.max_timestamp + (by_ms if header.max_timestamp > LONG_AGO_MS else 0)
+            _TIMES.pack_into(moved, _BASE_TIMESTAMP_AT, header.base_timestamp + by_ms, latest)
+        producer = producers.get(header.producer_id, int(header.producer_id))
+        moved[_PRODUCER_ID_AT : _PRODUCER_ID_AT + 8] = producer.to_bytes(8, "big", signed=True)
+        if moved != batch and _is_sound(batch):
             moved[_CRC_AT:CRC_START] = crc32c(bytes(moved[CRC_START:])).to_bytes(4, "big")
         frame = frame.replace(batch, bytes(moved))
     return frame

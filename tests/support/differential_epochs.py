@@ -90,8 +90,8 @@ def replay(target: Target, ids: Ids) -> tuple[int, list[Finding]]:
     text = (GOLDEN / "errors" / "epoch-cases.jsonl").read_text(encoding="utf-8")
     with target.connect(_partition(target).leader_id) as connection:
         for case in map(json.loads, text.splitlines()):
-            if not target.compares(case["apiKey"]):
-                continue
+            if not target.compares(case["apiKey"]) or case["api"] == "DescribeProducers":
+                continue  # the last asks about producers of other topics
             calls += 1
             call = Recorded(
                 (case["api"], case["note"]),

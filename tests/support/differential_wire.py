@@ -32,6 +32,8 @@ _PARKED: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 _HEAD_START_S: Final = 0.01
 _TARGET_INTERVAL_S: Final = 1.02
 """A group gets a new target assignment once a second at most."""
+_MARKERS_S: Final = 0.15
+"""For the markers of a transaction, without which the next one has to wait."""
 _OF_OTHER_RUNS: Final = ("java-admin-groups",)
 """It asks for the groups that other runs left behind."""
 _LONG_AGO_MS: Final = 1_750_000_000_000
@@ -81,13 +83,15 @@ def replay(target: Target, run: str) -> tuple[int, list[Finding]]:
             finding = compare(call, connections[frame["connection"]].receive(), ids)
             if finding is not None:
                 findings.append(finding)
+            if call.api_key == ApiKey.END_TXN:
+                time.sleep(_MARKERS_S)
     for connection in connections.values():
         connection.close()
     return calls, findings
 
 
 def _send(connection: RawConnection, call: Recorded, ids: Ids, by_ms: int) -> None:
-    frame = shifted(ids.to_live(call.request), call.sent_records, by_ms)
+    frame = shifted(ids.to_live(call.request), call.sent_records, by_ms, ids.producers)
     if call.api_key == ApiKey.FETCH:
         frame = _with_short_wait(frame)
     connection.send(frame)

@@ -20,7 +20,10 @@ class Difference(NamedTuple):
 Key = tuple[str | None, str | None]
 """The API and the note of a recorded call, or the client's run and the API."""
 
-NO_TRANSACTIONS: Final = "there is no transaction coordinator yet: refused for good"
+NO_COORDINATOR: Final = "a node without a coordinator, as only tests have it"
+MORE_RECORDS: Final = "more was appended before, because records are not looked into"
+OTHER_RUNS: Final = "transactional ids of other runs are there"
+MADE_BEFORE: Final = "the recorded broker knew transactional ids of earlier calls"
 BETTER_CODE: Final = "Kafka fails without foreseeing it and answers -1"
 NO_CLIENT_METRICS: Final = "there are no client metrics subscriptions (KIP-714)"
 OTHER_WORDS: Final = "the same code in other words"
@@ -28,10 +31,26 @@ OPAQUE: Final = "records are not looked into unless a rule of the topic is about
 NEGATIVE_IS_NONE: Final = "a negative limit is read as 0, where Kafka fails and answers -1"
 EACH_ANSWERED: Final = "every batch is appended and answered, where Kafka drops all but the last"
 
+WITHOUT_COORDINATOR: Final[dict[Key, Difference]] = {
+    ("InitProducerId", "init"): Difference((15,), NO_COORDINATOR),
+    ("InitProducerId", "fence: InitProducerId while open"): Difference((15,), NO_COORDINATOR),
+    ("InitProducerId", "again"): Difference((15,), NO_COORDINATOR),
+}
 TRANSACTIONS: Final[dict[Key, Difference]] = {
-    ("InitProducerId", "init"): Difference((35,), NO_TRANSACTIONS),
-    ("InitProducerId", "fence: InitProducerId while open"): Difference((35,), NO_TRANSACTIONS),
-    ("InitProducerId", "again"): Difference((35,), NO_TRANSACTIONS),
+    ("ListTransactions", "unknown state filter"): Difference((0,), MADE_BEFORE),
+    ("ListTransactions", "duration -2"): Difference((0,), MADE_BEFORE),
+    ("DescribeProducers", "describe producers"): Difference(
+        (3, 0, 3), f"{MORE_RECORDS}; {OTHER_WORDS}"
+    ),
+    ("Fetch", "read_committed with an open transaction"): Difference((0,), MORE_RECORDS),
+    ("ListOffsets", "read_committed end offset"): Difference((0,), MORE_RECORDS),
+    ("Produce", "v13"): Difference((0,), MORE_RECORDS),
+    ("AddPartitionsToTxn", "v4 verifyOnly, nothing added"): Difference(
+        "connection closed", "brokers ask each other over gRPC"
+    ),
+    ("AddPartitionsToTxn", "v5, two transactions"): Difference(
+        "connection closed", "brokers ask each other over gRPC"
+    ),
 }
 ADMINISTRATION: Final[dict[Key, Difference]] = {
     ("DescribeConfigs", "client metrics"): Difference((42,), NO_CLIENT_METRICS),
@@ -109,16 +128,21 @@ GROUPS: Final[dict[Key, Difference]] = {
     ("FindCoordinator", "key type 5"): Difference((42,), OTHER_WORDS),
     ("FindCoordinator", "key type -1"): Difference((42,), OTHER_WORDS),
     ("FindCoordinator", "v2, key type 9"): Difference((42,), OTHER_WORDS),
-    ("FindCoordinator", "v1, empty transactional id"): Difference((42,), NO_TRANSACTIONS),
 }
 WIRE: Final[dict[Key, Difference]] = {
     ("java-admin", "DescribeQuorum"): LIVE_ADMINISTRATION["DescribeQuorum", None],
     ("kafka-python-admin", "DescribeQuorum"): LIVE_ADMINISTRATION["DescribeQuorum", None],
     ("java-admin", "InitProducerId"): Difference(
-        (35,), f"{NO_TRANSACTIONS}; and producer ids were drawn before this run", or_else=(0,)
+        (0,), "the block of producer ids may be there already", varies=True
     ),
-    ("java-admin", "FindCoordinator"): Difference((42, 42), NO_TRANSACTIONS, or_else=(42,)),
-    ("kafka-python-admin", "FindCoordinator"): Difference((42,), NO_TRANSACTIONS),
+    ("java-admin", "ListTransactions"): Difference((0,), OTHER_RUNS),
+    ("kafka-python-admin", "ListTransactions"): Difference((0,), OTHER_RUNS),
+    **{
+        (f"{client}-transaction", "AddPartitionsToTxn"): Difference(
+            (), "the markers of the transaction before may be there already", varies=True
+        )
+        for client in ("aiokafka", "confluent", "kafka-python")
+    },
     ("aiokafka-admin", "DeleteRecords"): Difference(
         (1,), "what was written with acks=1 may not be fsynced yet", varies=True
     ),

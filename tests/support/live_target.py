@@ -20,6 +20,9 @@ BUILT: Final = SERVED | {
     ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS,
     ApiKey.DELETE_GROUPS, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS, ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS,
 }  # fmt: skip
 """What is compared, if the target advertises it."""
 
@@ -72,6 +75,17 @@ class Target:
             assert time.monotonic() < deadline, name
             time.sleep(0.01)
         return Uuid(topic.topic_id.bytes)
+
+    def draw_producer_id(self) -> int:
+        while True:
+            answer = self.admin.ask(
+                ApiKey.INIT_PRODUCER_ID,
+                1,
+                transactional_id=None,
+                transaction_timeout=datetime.timedelta(seconds=1),
+            )
+            if answer.producer_id >= 0:
+                return int(answer.producer_id)
 
     def topic_ids(self) -> dict[str, Uuid]:
         answer = self._describe(None)

@@ -25,10 +25,10 @@ from tidelog.broker.handlers.describe_log_dirs import DescribeLogDirs
 from tidelog.broker.handlers.fetch import Fetch
 from tidelog.broker.handlers.list_offsets import ListOffsets
 from tidelog.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
-from tidelog.broker.handlers.produce import Produce
 from tidelog.broker.ports import NodePorts
 from tidelog.broker.replica_controller import ReplicaController
 from tidelog.broker.server import ClientServer, ServerLimits
+from tidelog.broker.transaction_coordination import TransactionCoordination
 from tidelog.controller.client.controller_client import ControllerClient
 from tidelog.controller.client.lifecycle import BrokerState
 from tidelog.controller.decisions.policy import SUPPORTED_FEATURES
@@ -117,6 +117,9 @@ class BrokerRole:
             self._administration.auto_creation,
             expected_brokers=len(endpoints.voters) if identity.node_id in endpoints.voters else 1,
         )
+        self.transaction_coordination = TransactionCoordination(
+            self.context, self.replicas, ports, self.coordination.groups, self._administration
+        )
         self._server = ClientServer(
             ports.listener, self._handlers(), ports.clock, ServerLimits.of(settings)
         )
@@ -129,6 +132,7 @@ class BrokerRole:
         service = self.replicas.fetch_service
         self._ports.peer_server.on_stream(FETCH, service.serve)
         self._ports.peer_server.on_unary(OFFSETS_FOR_EPOCH, service.offsets_for_epoch)
+        self.transaction_coordination.serve_peers(self._ports.peer_server)
 
     async def start(self) -> None:
         """Return when clients are served; the broker may still be fenced for a moment."""
@@ -152,6 +156,7 @@ class BrokerRole:
         await self.client.wait_for_state(BrokerState.RUNNING)
         self.context.follow(self.replicas.update_settings)
         self.context.follow(self.coordination.groups.update_settings)
+        self.context.follow(self.transaction_coordination.transactions.update_settings)
         self._administration.producer_ids.prefetch()
         self.context.follow(lambda settings: self._server.set_limits(ServerLimits.of(settings)))
         log.info("broker %s is in service", self._identity.node_id)
@@ -168,6 +173,7 @@ class BrokerRole:
         await self._server.close()
         await self._administration.close()
         self.coordination.close()
+        await self.transaction_coordination.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -263,7 +269,7 @@ class BrokerRole:
         handlers: list[Handler] = [
             *self._administration.handlers,
             *self.coordination.handlers,
-            Produce(context, replicas),
+            *self.transaction_coordination.handlers,
             Fetch(context, replicas, sessions, self._ports.clock),
             ListOffsets(context, replicas),
             OffsetForLeaderEpoch(context, replicas),

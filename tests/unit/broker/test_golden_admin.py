@@ -21,13 +21,13 @@ from golden_replay import (
     error_setup,
     exchange,
 )
-from known_differences import ADMINISTRATION, TRANSACTIONS
+from known_differences import ADMINISTRATION, WITHOUT_COORDINATOR
 from protocol_golden import GOLDEN
 
 from tidelog.simulation import World, run_simulation
 from tidelog.wire.protocol.apis import APIS
 
-DIFFERENCES = ADMINISTRATION | TRANSACTIONS
+DIFFERENCES = ADMINISTRATION | WITHOUT_COORDINATOR
 
 
 def cases() -> list[Plain]:

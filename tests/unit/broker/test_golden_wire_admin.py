@@ -27,7 +27,7 @@ RUNS = [
 ]
 BROKER = 4
 DIFFERENCES = {
-    ("java-admin", "InitProducerId"): ([35], "fenceProducers needs a transaction coordinator"),
+    ("java-admin", "InitProducerId"): ([15], "fenceProducers needs a transaction coordinator"),
     ("kafka-python-admin", "InitProducerId"): ([14], "here it is the first request of its kind"),
 }
 

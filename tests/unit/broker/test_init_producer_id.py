@@ -142,7 +142,6 @@ def test_a_producer_that_had_an_id_gets_another_one() -> None:
         ({"producer_id": 5}, 42),
         ({"producer_epoch": 0}, 42),
         ({"transactional_id": ""}, 42),
-        ({"transactional_id": "tx"}, 35),
     ],
 )
 def test_what_is_refused_gets_no_id(fields: dict[str, Any], code: int) -> None:
@@ -152,5 +151,12 @@ def test_what_is_refused_gets_no_id(fields: dict[str, Any], code: int) -> None:
         assert await init(desk, **fields) == (code, -1, -1)
         assert not ErrorCode(code).retriable
         assert await init(desk) == (0, 0, 0)
+
+    at_desk(scenario)
+
+
+def test_before_its_coordinator_is_there_a_transactional_producer_comes_again() -> None:
+    async def scenario(desk: Desk) -> None:
+        assert await init(desk, transactional_id="tx") == (15, -1, -1)
 
     at_desk(scenario)

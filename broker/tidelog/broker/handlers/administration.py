@@ -21,6 +21,7 @@ from tidelog.broker.handlers.init_producer_id import InitProducerId
 from tidelog.broker.handlers.list_partition_reassignments import ListPartitionReassignments
 from tidelog.broker.handlers.metadata import Metadata
 from tidelog.broker.handlers.producer_id_blocks import ProducerIdBlocks
+from tidelog.broker.handlers.unregister_broker import UnregisterBroker
 from tidelog.broker.handlers.update_features import UpdateFeatures
 
 
@@ -33,12 +34,13 @@ class Administration:
     def __init__(self, context: BrokerContext) -> None:
         self.auto_creation = TopicAutoCreation(context)
         self.producer_ids = ProducerIdBlocks(context)
+        self.init_producer_id = InitProducerId(self.producer_ids)
         forwarder = Forwarder(context)
         self.handlers: tuple[Handler, ...] = (
             Metadata(context, self.auto_creation),
             CreateTopics(forwarder),
             DeleteTopics(forwarder),
-            InitProducerId(self.producer_ids),
+            self.init_producer_id,
             DescribeConfigs(context),
             AlterConfigs(context, forwarder),
             CreatePartitions(forwarder),
@@ -48,6 +50,7 @@ class Administration:
             ListPartitionReassignments(forwarder),
             DescribeQuorum(context),
             UpdateFeatures(forwarder),
+            UnregisterBroker(forwarder),
             DescribeCluster(context),
             DescribeTopicPartitions(context),
         )

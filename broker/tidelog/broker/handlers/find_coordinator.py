@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from tidelog.broker.calls import Call
 from tidelog.broker.context import BrokerContext
 from tidelog.broker.handlers.internal_topic_creation import InternalTopicCreation
-from tidelog.broker.handlers.internal_topics import CONSUMER_OFFSETS
+from tidelog.broker.handlers.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.coordinator.partitioning import coordinator_partition
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import NO_NODE
@@ -26,7 +26,9 @@ from tidelog.wire.protocol.responses import encode_response, response_structs
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
-TOPICS: Final[Mapping[int, str]] = MappingProxyType({GROUP: CONSUMER_OFFSETS})
+TOPICS: Final[Mapping[int, str]] = MappingProxyType(
+    {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE}
+)
 """The kinds of coordinators there are, and where each keeps its state."""
 
 _FIRST_WITH_KEYS: Final = 4

@@ -2,7 +2,8 @@
 
 The batches of a request are appended when it is begun, so that requests of one connection are
 appended in the order they came; what is left is waiting for replicas. Each partition of a request
-succeeds or fails by itself.
+succeeds or fails by itself. Transactional ones go through the transaction gate, which may have to
+ask their coordinator first.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from tidelog.broker.calls import Answer, Call, CloseConnection
 from tidelog.broker.context import BrokerContext
 from tidelog.broker.handlers.internal_topics import is_internal
 from tidelog.broker.partitions import LeaderHints, PartitionFinder, Replicas
+from tidelog.broker.transaction_gate import GateRequest, TransactionGate, Writer
+from tidelog.broker.transactions import FEATURE, IMPLICIT_ADDING
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import ZERO_UUID
 from tidelog.replication.outcomes import Produced
-from tidelog.wire.batch import HEADER_SIZE, Codec, read_header
+from tidelog.wire.batch import HEADER_SIZE, Codec, is_transactional, read_header
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
 from tidelog.wire.protocol.hot_requests.produce import (
@@ -39,6 +42,8 @@ _NO_ACKS: Final = 0
 _ACKS: Final = (-1, 0, 1)
 _FIRST_WITH_ZSTD: Final = 7
 _FIRST_WITH_LEADERS: Final = 10
+_FIRST_WITH_ABORTABLE: Final = 11
+_FIRST_WITH_ADDING: Final = 12
 _FIRST_WITH_IDS: Final = 13
 _ADMIN_CLIENT: Final = "__admin_client"
 """Kafka's own tools may write to internal topics under this client id."""
@@ -50,17 +55,24 @@ class Produce:
     api_key = ApiKey.PRODUCE
     is_pipelined = True
 
-    def __init__(self, context: BrokerContext, replicas: Replicas) -> None:
+    def __init__(self, context: BrokerContext, replicas: Replicas, gate: TransactionGate) -> None:
         self._context = context
         self._finder = PartitionFinder(context, replicas)
+        self._gate = gate
 
     def begin(self, call: Call) -> ResponseFrame | Awaitable[Answer] | None:
         request = call.request
         assert isinstance(request, ProduceRequest)
+        gate = self._transactional(call, request)
         pending: list[_Pending] = [
-            (topic, [(one, self._append(call, request, topic, one)) for one in topic.partitions])
+            (
+                topic,
+                [(one, self._append(call, request, topic, one, gate)) for one in topic.partitions],
+            )
             for topic in request.topics
         ]
+        if isinstance(gate, GateRequest):
+            gate.ask()
         if request.acks == _NO_ACKS:
             _hang_up_on_error(pending)
             return None
@@ -68,8 +80,39 @@ class Produce:
             return self._answer(call, pending)
         return self._wait(call, pending)
 
+    def _transactional(self, call: Call, request: ProduceRequest) -> GateRequest | Produced | None:
+        """Where transactional batches of the request go, or why nowhere; None: there are none."""
+        producers = {
+            read_header(one.records).producer_id
+            for topic in request.topics
+            for one in topic.partitions
+            if one.records is not None and is_transactional(one.records)
+        }
+        if not producers:
+            return None
+        if request.transactional_id is None:
+            return Produced(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if len(producers) > 1:
+            return Produced(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                message="Transactional records contained more than one producer ID",
+            )
+        level = self._context.image.features.get(FEATURE, 0)
+        return self._gate.request(
+            Writer(
+                request.transactional_id,
+                adds_partitions=call.version >= _FIRST_WITH_ADDING and level >= IMPLICIT_ADDING,
+                knows_abortable=call.version >= _FIRST_WITH_ABORTABLE,
+            )
+        )
+
     def _append(
-        self, call: Call, request: ProduceRequest, topic: ProduceTopic, one: ProducePartition
+        self,
+        call: Call,
+        request: ProduceRequest,
+        topic: ProduceTopic,
+        one: ProducePartition,
+        gate: GateRequest | Produced | None,
     ) -> asyncio.Future[Produced] | Produced:
         refused = self._refuse(call, request, topic, one)
         if refused is not None:
@@ -80,7 +123,17 @@ class Produce:
         if isinstance(partition, ErrorCode):
             return Produced(partition)
         assert one.records is not None
-        return partition.append(one.records, acks=request.acks, timeout_ms=request.timeout_ms)
+        if gate is None or not is_transactional(one.records):
+            return partition.append(one.records, acks=request.acks, timeout_ms=request.timeout_ms)
+        if isinstance(gate, Produced):
+            return gate
+        return gate.append(
+            partition,
+            read_header(one.records),
+            one.records,
+            acks=request.acks,
+            timeout_ms=request.timeout_ms,
+        )
 
     def _refuse(
         self, call: Call, request: ProduceRequest, topic: ProduceTopic, one: ProducePartition
@@ -101,13 +154,6 @@ class Produce:
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 message="zstd needs version 7 of Produce or a later one",
             )
-        if header.is_transactional:
-            code = (
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                if request.transactional_id is None
-                else ErrorCode.INVALID_TXN_STATE
-            )
-            return Produced(code, message="no transaction of this producer is open here")
         return None
 
     async def _wait(self, call: Call, pending: list[_Pending]) -> ResponseFrame:

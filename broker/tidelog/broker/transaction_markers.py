@@ -1,0 +1,201 @@
+"""Markers on their way: from the coordinator to the leaders, and there into the logs.
+
+``MarkerSender`` finds who leads each partition now and sends what goes to one node in one turn of
+the loop in one call. It remembers nothing: whatever became of a marker is told to the transaction,
+which sends again what was not written, to whoever leads by then.
+
+``MarkerWriter`` is the other end. A marker in the offsets topic also decides about the offsets that
+were committed in the transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog.broker.context import BrokerContext
+from tidelog.broker.groups import Groups
+from tidelog.broker.handlers.internal_topics import CONSUMER_OFFSETS
+from tidelog.broker.partitions import Replicas
+from tidelog.broker.transaction_messages import (
+    WRITE_TXN_MARKERS,
+    Marker,
+    MarkerOrder,
+    marker_codes,
+    marker_orders,
+    markers_request,
+    markers_response,
+)
+from tidelog.controller.metadata.partitions import PartitionRef
+from tidelog.coordinator.runtime.transaction_shard import TellOutcome
+from tidelog.coordinator.transactions.events import MarkersAnswered, SendMarkers
+from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import NodeId, TopicPartition
+from tidelog.kernel.peers import CallContext, PeerError, Peers
+from tidelog.replication.outcomes import Produced
+from tidelog.replication.partition import Partition
+from tidelog.v1 import coordinator_pb2 as pb
+from tidelog.wire.control import ControlType, EndTxnMarker
+
+_WRITE_TIMEOUT_MS: Final = 10_000.0
+_CALL_TIMEOUT_MS: Final = _WRITE_TIMEOUT_MS + 2_000.0
+_MARKERS_PER_CALL: Final = 10_000
+
+
+class MarkerWriter:
+    """On the leader of partitions."""
+
+    def __init__(self, replicas: Replicas, groups: Groups) -> None:
+        self._replicas = replicas
+        self._groups = groups
+
+    async def serve(
+        self, context: CallContext, request: pb.WriteTxnMarkersRequest
+    ) -> pb.WriteTxnMarkersResponse:
+        orders = marker_orders(request)
+        return markers_response(orders, await self.write_all(orders))
+
+    async def write_all(self, orders: Sequence[MarkerOrder]) -> list[list[ErrorCode]]:
+        """Everything is appended at once, and waited for together."""
+        begun = [[self.write(order.marker, ref) for ref in order.refs] for order in orders]
+        return [[await one for one in row] for row in begun]
+
+    def write(self, marker: Marker, ref: PartitionRef) -> asyncio.Future[ErrorCode]:
+        """Append now; done when the marker is replicated, or was not written."""
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        found = self._replicas.lookup_ref(ref)
+        if isinstance(found, ErrorCode):
+            answer.set_result(found)
+            return answer
+        appended = found.append_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            EndTxnMarker(
+                ControlType.COMMIT if marker.is_commit else ControlType.ABORT,
+                marker.coordinator_epoch,
+            ),
+            timeout_ms=_WRITE_TIMEOUT_MS,
+            begins_epoch=marker.begins_epoch,
+        )
+        appended.add_done_callback(lambda done: self._appended(marker, found, done, answer))
+        return answer
+
+    def _appended(
+        self,
+        marker: Marker,
+        partition: Partition,
+        done: asyncio.Future[Produced],
+        answer: asyncio.Future[ErrorCode],
+    ) -> None:
+        code = done.result().code
+        if code is ErrorCode.NONE and partition.log.tp.topic == CONSUMER_OFFSETS:
+            self._groups.end_transaction(
+                partition.ref.partition, marker.producer_id, committed=marker.is_commit
+            )
+        if not answer.done():
+            answer.set_result(code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """The part of an effect that goes to one node."""
+
+    order: MarkerOrder
+    places: tuple[TopicPartition, ...]
+    tell: Callable[[Sequence[ErrorCode]], None]
+
+
+class MarkerSender:
+    """On the coordinator. Owner: the broker role, which calls ``close``."""
+
+    def __init__(self, context: BrokerContext, peers: Peers, writer: MarkerWriter) -> None:
+        self._context = context
+        self._peers = peers
+        self._writer = writer
+        self._queues: dict[NodeId, list[_Item]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, effect: SendMarkers, tell: TellOutcome) -> None:
+        def tell_about(places: Sequence[TopicPartition], codes: Sequence[ErrorCode]) -> None:
+            outcomes = tuple(zip(places, codes, strict=True))
+            tell(MarkersAnswered(effect.producer_id, effect.producer_epoch, outcomes))
+
+        by_node: dict[NodeId, list[tuple[TopicPartition, PartitionRef]]] = {}
+        settled: list[tuple[TopicPartition, ErrorCode]] = []
+        for place in effect.partitions:
+            found = self._leader_of(place)
+            if isinstance(found, ErrorCode):
+                settled.append((place, found))
+            else:
+                by_node.setdefault(found[0], []).append((place, found[1]))
+        if settled:
+            places, codes = zip(*settled, strict=True)
+            asyncio.get_running_loop().call_soon(tell_about, places, codes)
+        for node, rows in by_node.items():
+            here = tuple(place for place, _ in rows)
+            order = MarkerOrder(_marker_of(effect), tuple(ref for _, ref in rows))
+            self._enqueue(
+                node,
+                _Item(order, here, lambda codes, here=here: tell_about(here, codes)),  # type: ignore[misc]
+            )
+
+    def _leader_of(self, place: TopicPartition) -> tuple[NodeId, PartitionRef] | ErrorCode:
+        """Who writes the marker; NONE if there is nothing left to write it to."""
+        topic = self._context.image.topics.named(place.topic)
+        state = None if topic is None else topic.partitions.get(place.partition)
+        if topic is None or state is None:
+            return ErrorCode.NONE
+        if not state.has_leader:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return state.leader, PartitionRef(topic.topic_id, place.partition)
+
+    def _enqueue(self, node: NodeId, item: _Item) -> None:
+        queue = self._queues.setdefault(node, [])
+        queue.append(item)
+        if len(queue) == 1:
+            asyncio.get_running_loop().call_soon(self._flush, node)
+
+    def _flush(self, node: NodeId) -> None:
+        items = self._queues.pop(node, [])
+        for start in range(0, len(items), _MARKERS_PER_CALL):
+            part = items[start : start + _MARKERS_PER_CALL]
+            task = asyncio.get_running_loop().create_task(
+                self._call(node, part), name=f"markers to {node}"
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _call(self, node: NodeId, items: Sequence[_Item]) -> None:
+        orders = [item.order for item in items]
+        try:
+            if node == self._context.node_id:
+                codes = await self._writer.write_all(orders)
+            else:
+                answer = await self._peers.call(
+                    node,
+                    WRITE_TXN_MARKERS,
+                    markers_request(orders),
+                    timeout_ms=_CALL_TIMEOUT_MS,
+                )
+                codes = marker_codes(orders, answer)
+        except PeerError:
+            codes = [[ErrorCode.NETWORK_EXCEPTION] * len(order.refs) for order in orders]
+        for item, of_item in zip(items, codes, strict=True):
+            item.tell(of_item)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _marker_of(effect: SendMarkers) -> Marker:
+    return Marker(
+        effect.producer_id,
+        effect.producer_epoch,
+        effect.committed,
+        effect.coordinator_epoch,
+        effect.client_version,
+    )
