@@ -19,6 +19,7 @@ from itertools import count
 from typing import Final
 
 from tidelog.broker.calls import Client, Handler
+from tidelog.broker.metrics.requests import RequestMeters
 from tidelog.broker.request_memory import RequestMemory
 from tidelog.broker.session import Session
 from tidelog.kernel.addresses import SocketAddress
@@ -88,6 +89,7 @@ class ClientServer:
         self._clock = clock
         self._limits = limits
         self._memory = RequestMemory(limits.max_queued_bytes)
+        self.meters = RequestMeters()
         self._bound: list[BoundListener] = []
         self._sessions: dict[int, Session] = {}
         self._per_host: Counter[str] = Counter()
@@ -144,6 +146,7 @@ class ClientServer:
             self._clock,
             self._limits.max_request_bytes,
             self._memory,
+            self.meters,
         )
         self._sessions[connection_id] = session
         self._per_host[host] += 1

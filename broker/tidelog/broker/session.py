@@ -23,7 +23,9 @@ from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, cast
 
+from tidelog.broker import request_log
 from tidelog.broker.calls import Answer, Begun, Call, Client, CloseConnection, Handler
+from tidelog.broker.metrics.requests import RequestMeters
 from tidelog.broker.request_memory import RequestMemory
 from tidelog.kernel.listener import ClientConnection, ConnectionLost
 from tidelog.kernel.ports import ByteView, Clock
@@ -58,6 +60,9 @@ class _Due(NamedTuple):
     begun: Begun
     held_bytes: int = 0
     """To be given back with the answer; 0 if that is seen to already."""
+    size: int = 0
+    client_id: str | None = None
+    read_at_ms: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.api.name} v{self.version} (correlation id {self.correlation_id})"
@@ -85,6 +90,7 @@ class Session:
         clock: Clock,
         max_request_bytes: int,
         node_memory: RequestMemory | None = None,
+        meters: RequestMeters | None = None,
     ) -> None:
         self._connection = connection
         self._client = client
@@ -92,6 +98,7 @@ class Session:
         self._apis = apis
         self._clock = clock
         self._max_request_bytes = max_request_bytes
+        self._meters = meters or RequestMeters()
         own = RequestMemory(max_request_bytes)
         self._memories = (own,) if node_memory is None else (own, node_memory)
         self._answers: asyncio.Queue[_Due | None] = asyncio.Queue(_MAX_BEGUN)
@@ -157,7 +164,7 @@ class Session:
         body = decode_request(api.key, version, view)
         call = Call(api, version, correlation_id, client_id, self._client, body, size, view)
         handler = self._handlers[api.key]
-        due = _Due(api, version, correlation_id, None)
+        due = _Due(api, version, correlation_id, None, 0, size, client_id, self.active_at_ms)
         with self._failures_close(due):
             due = due._replace(begun=handler.begin(call))
             return due if handler.is_pipelined else due._replace(begun=await due.answer())
@@ -208,12 +215,23 @@ class Session:
                     answer = await self._answer_to(due)
                     if answer is not None:
                         await self._send(answer)
-                        self.active_at_ms = self._clock.monotonic_ms()
+                    self._note_answer(due, answer)
         except (MalformedRequest, CloseConnection, ConnectionLost) as reason:
             log.debug("connection of %s ended: %s", self._client.address, reason)
         finally:
             self._connection.close()
             self._drop_answers()
+
+    def _note_answer(self, due: _Due, answer: Answer) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if answer is not None:
+            self.active_at_ms = now_ms
+        if due.size:
+            took_ms = now_ms - due.read_at_ms
+            self._meters.of(due.api).answered(took_ms, due.size)
+            if request_log.is_wanted():
+                what = (due.client_id, due.api, due.version, due.size, took_ms)
+                request_log.tell(self._client, *what, answer)
 
     async def _answer_to(self, due: _Due) -> Answer:
         try:

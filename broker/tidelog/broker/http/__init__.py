@@ -1,0 +1,1 @@
+"""What a node tells over HTTP: metrics, health, and what it knows, as JSON."""

@@ -1,0 +1,1 @@
+"""What a node tells about itself in numbers: one table, and what fills it."""
