@@ -142,7 +142,10 @@ def join(core: ConsumerCore, event: e.JoinGroup, joining: Joining) -> None:
     assign_if_due(core)
     changed = subscription(before.metadata) != subscription(joining.metadata)
     member = step_towards_target(core, member, joining.owned, changed)
+    if not before.is_classic and before.metadata != NEW:
+        core.lost_members = True  # one less that speaks the consumer protocol
     core.cancel(Timer(TimerKind.JOIN, member.member_id))
+    core.arm_rebalance(member)
     core.arm_session(member)
     core.arm(Timer(TimerKind.SYNC, member.member_id), event.rebalance_timeout_ms)
     core.answer(e.Respond(event.request_id, join_result(member)))

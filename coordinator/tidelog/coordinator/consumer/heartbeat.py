@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tidelog.coordinator import consumer_records as r
 from tidelog.coordinator.classic.history import CauseKind
 from tidelog.coordinator.consumer.assigning import assign_if_due
-from tidelog.coordinator.consumer.core import ConsumerCore
+from tidelog.coordinator.consumer.core import ConsumerCore, Timer, TimerKind
 from tidelog.coordinator.consumer.events import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
@@ -74,6 +74,9 @@ def heartbeat(core: ConsumerCore, event: ConsumerHeartbeat) -> None:
     member = step_towards_target(core, member, owned, changed)
     if member != replace(before, metadata=metadata):
         core.arm_rebalance(member)
+    if before.is_classic:
+        core.cancel(Timer(TimerKind.JOIN, member.member_id))
+        core.cancel(Timer(TimerKind.SYNC, member.member_id))
     core.arm_session(member)
     _answer(core, event, before, member)
 
@@ -117,23 +120,24 @@ def find_seat(core: ConsumerCore, event: ConsumerHeartbeat, owned: Owned | None)
     full = check_room(core, event.member_id)
     if full is not None:
         return full
-    wrong = check_regex(core, event.topic_regex)
-    if event.member_epoch != JOINING:
-        error = check_identity(core, event.member_id, event.instance_id)
-        if error is not None:
-            return error
-        member = core.members[event.member_id]
-        fenced = _check_epoch(member, event.member_epoch, owned)
-        if fenced is not None:
-            return fenced
-        seat: Seat | Refusal = Seat(member)
-    else:
+    if event.member_epoch == JOINING:
         seat = _joining_seat(core, event)
-    if wrong is not None and isinstance(seat, Seat):
-        return ErrorCode.INVALID_REGULAR_EXPRESSION, wrong
-    if isinstance(seat, Seat) and _is_lost(seat.member, owned):
+    else:
+        seat = _own_seat(core, event, owned)
+    if not isinstance(seat, Seat):
+        return seat
+    if _is_lost(seat.member, owned):
         return ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown: it must join again"
-    return seat
+    wrong = check_regex(core, event.topic_regex)
+    return seat if wrong is None else (ErrorCode.INVALID_REGULAR_EXPRESSION, wrong)
+
+
+def _own_seat(core: ConsumerCore, event: ConsumerHeartbeat, owned: Owned | None) -> Seat | Refusal:
+    error = check_identity(core, event.member_id, event.instance_id)
+    if error is not None:
+        return error
+    member = core.members[event.member_id]
+    return _check_epoch(member, event.member_epoch, owned) or Seat(member)
 
 
 def _is_lost(member: Member, owned: Owned | None) -> bool:
@@ -157,7 +161,8 @@ def _joining_seat(core: ConsumerCore, event: ConsumerHeartbeat) -> Seat | Refusa
     holder = None if event.instance_id is None else core.statics.get(event.instance_id)
     if holder is not None and holder != member_id:
         old = core.members[holder]
-        if old.epoch != AWAY:
+        # A classic member cannot say that it goes for a while: its place is taken as ever.
+        if old.epoch != AWAY and not old.is_classic:
             message = f"member {holder!r} still has the instance id {event.instance_id!r}"
             return ErrorCode.UNRELEASED_INSTANCE_ID, message
         return Seat(succeed(old, member_id), old)

@@ -17,7 +17,7 @@ from typing import Final
 from tidelog.coordinator.classic.history import CauseKind
 from tidelog.coordinator.consumer.core import ConsumerCore
 from tidelog.coordinator.consumer.members import Member
-from tidelog.coordinator.consumer.topic_regex import InvalidRegex, TopicRegex, matching_topics
+from tidelog.coordinator.consumer.topic_regex import InvalidRegex
 from tidelog.coordinator.consumer.topics import metadata_hash
 from tidelog.coordinator.consumer_records import ResolvedRegex
 from tidelog.kernel.ids import Uuid
@@ -86,7 +86,7 @@ def check_regex(core: ConsumerCore, regex: str | None) -> str | None:
     if not regex or regex in core.regexes:
         return None
     try:
-        matching_topics(TopicRegex(regex), core.topics.names())
+        core.context.topics_matching(regex)
     except InvalidRegex as error:
         return f"the regular expression {regex!r} is not valid: {error}"
     return None
@@ -125,7 +125,7 @@ def _are_outdated(core: ConsumerCore, resolved: ResolvedRegex) -> bool:
 def _resolve(core: ConsumerCore, regex: str, may_see: Callable[[str], bool]) -> bool:
     known = core.regexes.get(regex)
     try:
-        found = matching_topics(TopicRegex(regex), core.topics.names())
+        found = core.context.topics_matching(regex)
     except InvalidRegex:
         # It was valid, but has become too expensive for the topics there are now.
         found = known.topics if known else ()

@@ -27,7 +27,7 @@ from typing import Final
 LONGEST: Final = 2_000
 MOST_STATES: Final = 2_000
 MOST_REPEATS: Final = 1_000
-MOST_WORK: Final = 20_000_000
+MOST_WORK: Final = 5_000_000
 MOST_REMEMBERED: Final = 20_000
 DEEPEST: Final = 100
 
