@@ -21,7 +21,6 @@ from tidelog.broker.handlers.init_producer_id import InitProducerId
 from tidelog.broker.handlers.list_partition_reassignments import ListPartitionReassignments
 from tidelog.broker.handlers.metadata import Metadata
 from tidelog.broker.handlers.producer_id_blocks import ProducerIdBlocks
-from tidelog.broker.handlers.unregister_broker import UnregisterBroker
 from tidelog.broker.handlers.update_features import UpdateFeatures
 
 
@@ -50,7 +49,6 @@ class Administration:
             ListPartitionReassignments(forwarder),
             DescribeQuorum(context),
             UpdateFeatures(forwarder),
-            UnregisterBroker(forwarder),
             DescribeCluster(context),
             DescribeTopicPartitions(context),
         )
