@@ -1,0 +1,146 @@
+"""Transactions with a stock client: all or nothing, once, though their coordinator dies."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from transactional_copier import Copier, poll_of, read_committed
+
+from tidelog.coordinator.partitioning import coordinator_partition
+from tidelog.testing.checkers import check_transactional_log
+from tidelog.testing.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+PARTITIONS = 2
+
+
+def new_topic(cluster: LocalCluster, what: str) -> str:
+    name = f"{what}-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(30)
+    return name
+
+
+def producer_of(cluster: LocalCluster, name: str, timeout_ms: int = 30_000) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": timeout_ms,
+        }
+    )
+    producer.init_transactions(60)
+    return producer
+
+
+def write(producer: Producer, topic: str, *values: str) -> None:
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % PARTITIONS)
+    producer.flush(30)
+
+
+def committed_values(cluster: LocalCluster, topic: str) -> list[str]:
+    found = read_committed(cluster.bootstrap, topic, PARTITIONS)
+    return [value for _, value in sorted(row for rows in found.values() for row in rows)]
+
+
+def test_what_is_committed_is_read_and_what_is_aborted_is_not(cluster: LocalCluster) -> None:
+    topic = new_topic(cluster, "outcomes")
+    producer = producer_of(cluster, f"outcomes of {topic}")
+    for number in range(6):
+        producer.begin_transaction()
+        write(producer, topic, f"{number}-a", f"{number}-b")
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    expected = {f"{number}-{half}" for number in (0, 2, 4) for half in "ab"}
+    assert set(committed_values(cluster, topic)) == expected
+
+
+def test_an_open_transaction_is_not_read(cluster: LocalCluster) -> None:
+    topic = new_topic(cluster, "open")
+    producer = producer_of(cluster, f"open in {topic}")
+    producer.begin_transaction()
+    write(producer, topic, "a", "b")
+    assert committed_values(cluster, topic) == []
+    producer.commit_transaction(30)
+    assert set(committed_values(cluster, topic)) == {"a", "b"}
+
+
+def test_a_second_producer_fences_the_first(cluster: LocalCluster) -> None:
+    topic = new_topic(cluster, "fenced")
+    first = producer_of(cluster, f"fenced in {topic}")
+    first.begin_transaction()
+    write(first, topic, "lost")
+    second = producer_of(cluster, f"fenced in {topic}")
+    with pytest.raises(KafkaException) as refused:
+        first.commit_transaction(30)
+    assert refused.value.args[0].fatal()
+    second.begin_transaction()
+    write(second, topic, "kept")
+    second.commit_transaction(30)
+    assert committed_values(cluster, topic) == ["kept"]
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(cluster: LocalCluster) -> None:
+    """And does not hold up the readers of those that came after it."""
+    topic = new_topic(cluster, "overdue")
+    slow = producer_of(cluster, f"overdue in {topic}", timeout_ms=1_500)
+    slow.begin_transaction()
+    write(slow, topic, "overdue")
+    other = producer_of(cluster, f"another in {topic}")
+    other.begin_transaction()
+    write(other, topic, "in time")
+    other.commit_transaction(30)
+    deadline = time.monotonic() + 20
+    while committed_values(cluster, topic) != ["in time"]:
+        assert time.monotonic() < deadline, "the last stable offset stands still"
+        time.sleep(0.2)
+    with pytest.raises(KafkaException):
+        slow.commit_transaction(30)
+
+
+def coordinator_of(cluster: LocalCluster, name: str) -> int:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    topic = admin.list_topics("__transaction_state", timeout=10).topics["__transaction_state"]
+    return topic.partitions[coordinator_partition(name, len(topic.partitions))].leader
+
+
+def test_a_copier_copies_exactly_once_through_the_death_of_its_coordinator(
+    cluster: LocalCluster,
+) -> None:
+    source, target = new_topic(cluster, "source"), new_topic(cluster, "target")
+    copier = Copier(cluster.bootstrap, source, target, name=f"copier to {target}")
+    copier.start()
+    feeder = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    victim = None
+    for number in range(1_200):
+        feeder.produce(source, str(number), partition=number % PARTITIONS)
+        feeder.poll(0)
+        if number % 100 == 99:
+            feeder.flush(30)
+            time.sleep(0.2)
+        if number == 500:
+            victim = coordinator_of(cluster, copier.name)
+            cluster.kill(victim)
+    assert feeder.flush(60) == 0
+    assert victim is not None
+    deadline = time.monotonic() + 90
+    while copier.committed < 1_200 and copier.failure is None:
+        assert time.monotonic() < deadline, f"{copier.committed} of 1200 were copied"
+        time.sleep(0.1)
+    copier.stop()
+    cluster.start_node(victim)
+    cluster.wait_until_serving(60)
+    found = read_committed(cluster.bootstrap, target, PARTITIONS)
+    for (_, index), rows in found.items():
+        copied = [value.partition("@")[0] for _, value in rows]
+        assert copied == [str(n) for n in range(1_200) if n % PARTITIONS == index]
+    copier.history.polls.append(poll_of("the last reader", found))
+    assert check_transactional_log(copier.history.judged_with(found)) == []
