@@ -64,9 +64,12 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "validate_only": True,
         **TIMEOUT,
     },
+    ApiKey.UNREGISTER_BROKER: {"broker_id": 3},
 }  # fmt: skip
 """Two things wanted of each API that has a list."""
-ONE_ANSWER = (ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.UPDATE_FEATURES)
+ONE_ANSWER = (
+    ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
+)  # fmt: skip
 ALL_VERSIONS = [
     (key, version)
     for key in REQUESTS

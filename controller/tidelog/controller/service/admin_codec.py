@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
 from tidelog.controller.decisions.outcome import ApiError
 from tidelog.kernel.ports import Steps
 from tidelog.wire.protocol.apis import APIS, ApiKey
-from tidelog.wire.protocol.kio_codec import kio_bytes, kio_decoder
+from tidelog.wire.protocol.kio_codec import kio_bytes
 from tidelog.wire.protocol.kio_values import duration_i32, kio_error
 from tidelog.wire.protocol.requests import decode_request
 from tidelog.wire.protocol.responses import ResponseStructs, response_structs
-
-UNREGISTER_BROKER: Final = 64
-"""Not among the APIs of brokers' clients; served here for tools that have it."""
 
 VERSIONS: Final[dict[int, range]] = {
     key: range(APIS[key].min_served, APIS[key].max_version + 1)
@@ -29,8 +25,9 @@ VERSIONS: Final[dict[int, range]] = {
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
     )
-} | {UNREGISTER_BROKER: range(0, 1)}
+}
 """The versions taken, by API key."""
 
 
@@ -41,22 +38,14 @@ def load_codec() -> Steps[None]:
     import_module("kio.index")
     yield
     for key, versions in VERSIONS.items():
-        if key in APIS:
-            response_structs(key, versions[-1])
-            yield
+        response_structs(key, versions[-1])
+        yield
 
 
 def decode_body(api_key: int, version: int, body: bytes) -> Any:
     """The request as kio has it; ``MalformedRequest`` if it is none."""
     view = memoryview(body).toreadonly()
-    if api_key == UNREGISTER_BROKER:
-        return _unregister_decoder()(view)
     return decode_request(api_key, version, view)
-
-
-@cache
-def _unregister_decoder() -> Any:
-    return kio_decoder(import_module("kio.schema.unregister_broker.v0").UnregisterBrokerRequest)
 
 
 class Reply:
@@ -77,11 +66,6 @@ class Reply:
             throttle_time=duration_i32(0), **_error_fields(error), **values
         )
         return kio_bytes(response)
-
-
-def unregister_broker_body(error: ApiError) -> bytes:
-    response_type = import_module("kio.schema.unregister_broker.v0").UnregisterBrokerResponse
-    return kio_bytes(response_type(throttle_time=duration_i32(0), **_error_fields(error)))
 
 
 def _error_fields(error: ApiError | None) -> dict[str, Any]:

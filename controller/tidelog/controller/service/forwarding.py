@@ -15,12 +15,10 @@ from tidelog.controller.decisions.registration import decide_unregistration
 from tidelog.controller.quorum.interface import NotController
 from tidelog.controller.service import admin_configs, admin_partitions, admin_topics
 from tidelog.controller.service.admin_codec import (
-    UNREGISTER_BROKER,
     VERSIONS,
     Reply,
     decode_body,
     load_codec,
-    unregister_broker_body,
 )
 from tidelog.controller.service.controller import Cause, Controller
 from tidelog.kernel.errors import ErrorCode
@@ -36,6 +34,16 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 Handler: TypeAlias = Callable[[Controller, Any, Reply, str], Awaitable[bytes]]
 """Controller, request, response builder, who asked."""
 
+
+async def unregister_broker(controller: Controller, request: Any, reply: Reply, who: str) -> bytes:
+    broker = NodeId(int(request.broker_id))
+    error = await controller.change(
+        Cause(f"unregister broker {broker}", f"{who} asked for it"),
+        lambda basis: decide_unregistration(basis.image, basis.policy, broker),
+    )
+    return reply.body(error=error)
+
+
 HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.CREATE_TOPICS: admin_topics.create_topics,
     ApiKey.DELETE_TOPICS: admin_topics.delete_topics,
@@ -46,6 +54,7 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.ELECT_LEADERS: admin_partitions.elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: admin_partitions.alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: admin_partitions.list_reassignments,
+    ApiKey.UNREGISTER_BROKER: unregister_broker,
 }
 
 
@@ -76,18 +85,7 @@ class Forwarding:
         except MalformedRequest as error:
             return ApiError(ErrorCode.INVALID_REQUEST, str(error))
         who = _who(message)
-        if key == UNREGISTER_BROKER:
-            return await _unregister(controller, request, who)
         return await HANDLERS[key](controller, request, Reply(key, version), who)
-
-
-async def _unregister(controller: Controller, request: Any, who: str) -> bytes:
-    broker = NodeId(int(request.broker_id))
-    error = await controller.change(
-        Cause(f"unregister broker {broker}", f"{who} asked for it"),
-        lambda basis: decide_unregistration(basis.image, basis.policy, broker),
-    )
-    return unregister_broker_body(error)
 
 
 def _who(message: pb.ForwardRequest) -> str:

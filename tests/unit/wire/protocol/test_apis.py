@@ -21,7 +21,7 @@ OTHER_RANGES: dict[int, tuple[int, int]] = {
 }
 NOT_PLANNED = {
     "AlterReplicaLogDirs", "CreateDelegationToken", "RenewDelegationToken",
-    "ExpireDelegationToken", "DescribeDelegationToken", "UnregisterBroker",
+    "ExpireDelegationToken", "DescribeDelegationToken",
     "GetTelemetrySubscriptions", "PushTelemetry", "ListConfigResources",
     "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge",
     "AddRaftVoter", "RemoveRaftVoter", "InitializeShareGroupState", "ReadShareGroupState",

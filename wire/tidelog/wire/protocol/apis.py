@@ -70,6 +70,7 @@ class ApiKey(IntEnum):
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -181,6 +182,7 @@ _TABLE: Final = (
     _api(ApiKey.UPDATE_FEATURES, (0, 2), 0),
     _api(ApiKey.DESCRIBE_CLUSTER, (0, 2), 0),
     _api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), 0),
+    _api(ApiKey.UNREGISTER_BROKER, (0, 0), 0),
     _api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0),
     _api(ApiKey.LIST_TRANSACTIONS, (0, 2), 0),
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0),
