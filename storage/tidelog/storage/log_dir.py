@@ -240,7 +240,8 @@ class LogDirectory:
             table.lower(tp, end)
 
     def _raise_recovery_point(self, tp: TopicPartition, end: Offset) -> None:
-        if self._recovery_points.get(tp) < end:
+        # At a segment's base, recovery would begin with the segment before it.
+        if self._recovery_points.get(tp) <= end:
             self.write_recovery_points()
 
     async def _regain_trust(self, offload: Offload) -> None:

@@ -54,7 +54,7 @@ class CompactableLog(ReadableLog, ABC):
     failure: str | None
     on_swapping: Callable[[TopicPartition, Offset], None] | None = None
     """Told, before segments are swapped, where those end. Recovery takes a gap between segments
-    for a loss, and compaction makes gaps: the recovery point on disk must be no lower."""
+    for a loss, and compaction makes gaps: the recovery point on disk must lie behind."""
     _disk: Disk
     _flush: FlushState
     _removal: DelayedRemoval

@@ -2,6 +2,7 @@
 
 Every batch is checked as if it came from a stranger. What a pass drops is gone for good, so it
 must not be decided by damaged bytes; and a damaged batch that was copied would be called clean.
+Base offsets lie outside the checksum, so they have to rise and to stay within their segment.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog.kernel.ports import File
+from tidelog.storage.scan import VerifyProgress
 from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch
 from tidelog.wire.errors import CorruptBatch, IncompleteBatch
 
@@ -29,7 +31,9 @@ class Chunk:
     """How much of ``data`` they take."""
 
 
-def read_chunks(file: File, start: int, end: int, chunk_bytes: int) -> Iterator[Chunk]:
+def read_chunks(
+    file: File, start: int, end: int, chunk_bytes: int, progress: VerifyProgress
+) -> Iterator[Chunk]:
     """The batches in ``[start, end)`` of a file; ``CorruptBatch`` says where one is not sound."""
     position = start
     while position < end:
@@ -43,6 +47,10 @@ def read_chunks(file: File, start: int, end: int, chunk_bytes: int) -> Iterator[
             raise CorruptBatch(f"the batch at {position} is not all there")
         if len(data) - size < PADDING:
             data += bytes(PADDING)
+        for at, header in batches:
+            objection = progress.refuse(header)
+            if objection is not None:
+                raise CorruptBatch(f"batch at {position + at}: {objection}")
         yield Chunk(data, batches, size)
         position += size
 

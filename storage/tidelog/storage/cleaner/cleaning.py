@@ -20,7 +20,6 @@ returned True, and ``conclude`` if it returned False. ``abort`` at any time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from tidelog.kernel.ids import Offset, TimestampMs
@@ -204,8 +203,7 @@ class Cleaning:
 
     def _discard_output(self) -> None:
         if self._output is not None:
-            with suppress(OSError):  # a restart removes what is left
-                self._output.discard()
+            self._output.discard()
             self._output = None
 
     # --- on the loop -------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tidelog.storage.cleaner.plan import SegmentFacts, group_segments
 from tidelog.storage.cleaner.report import CleaningReport
 from tidelog.storage.cleaner.settings import CleanerSettings
 from tidelog.storage.cleaner.transactions import TransactionWalk
+from tidelog.storage.scan import VerifyProgress
 from tidelog.storage.txn_index import AbortedTxn
 from tidelog.wire.batch import BatchHeader
 
@@ -142,9 +143,11 @@ class CleaningPass:
         return Filter(rules, TransactionWalk(inputs.aborted), newest, digests, self.report)
 
     def _chunks(self, source: Source, start: int) -> Iterator[Chunk]:
+        facts, chunk_bytes = source.facts, self.inputs.settings.chunk_bytes
+        progress = VerifyProgress(facts.base_offset, Offset(facts.end_offset - 1))
         file = self.inputs.disk.open(source.path, read_only=True)
         try:
-            yield from read_chunks(file, start, source.facts.size, self.inputs.settings.chunk_bytes)
+            yield from read_chunks(file, start, facts.size, chunk_bytes, progress)
         finally:
             file.close()
 

@@ -31,7 +31,7 @@ _ROOMY: Final = 0.7
 _HALF: Final = np.uint64(32)
 
 
-class MapTooSmall(Exception):
+class MapTooSmall(ValueError):
     """The memory given does not hold a single key."""
 
 

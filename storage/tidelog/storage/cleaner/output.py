@@ -10,6 +10,7 @@ Owner: one pass, in whatever thread its steps run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from tidelog.kernel.ids import Offset, TimestampMs
 from tidelog.kernel.ports import ByteView, Disk, Steps
@@ -29,10 +30,17 @@ class CleanedOutput:
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
+        try:
+            self._begin(config)
+        except OSError:
+            self._remove_files()
+            raise
+
+    def _begin(self, config: TopicConfig) -> None:
         self._segment = Segment(
-            disk,
-            directory,
-            base_offset,
+            self._disk,
+            self._directory,
+            self.base_offset,
             config,
             size=0,
             is_active=False,
@@ -43,7 +51,7 @@ class CleanedOutput:
         self._segment.reset_indexes()
         # Neighbours are joined so that their indexes fit together; but a batch may grow.
         self._segment.offset_index.max_entries = self._segment.time_index.max_entries = MAX_RELATIVE
-        disk.open(self._path(TXN_INDEX_SUFFIX), create=True).close()
+        self._disk.open(self._path(TXN_INDEX_SUFFIX), create=True).close()
 
     @property
     def size(self) -> int:
@@ -73,8 +81,12 @@ class CleanedOutput:
     def discard(self) -> None:
         """Remove the files again."""
         self._segment.discard()
-        for suffix in SEGMENT_SUFFIXES:
-            self._disk.unlink(self._path(suffix))
+        self._remove_files()
+
+    def _remove_files(self) -> None:
+        with suppress(OSError):  # a restart removes what is left
+            for suffix in SEGMENT_SUFFIXES:
+                self._disk.unlink(self._path(suffix))
 
     def _path(self, suffix: str) -> str:
         return segment_file(self._directory, self.base_offset, suffix, CLEANED_SUFFIX)

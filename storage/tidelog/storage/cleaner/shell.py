@@ -34,17 +34,18 @@ async def _run(cleaning: Cleaning, offload: Offload, clock: Clock, throttle: Thr
     steps = cleaning.work()
     if throttle.is_unlimited:
         return await offload.run(steps)
-    try:
-        while True:
-            started_ms, before = clock.monotonic_ms(), cleaning.report.bytes_moved
-            done = await offload.run(_window(steps, cleaning, throttle.window_bytes))
-            moved = cleaning.report.bytes_moved - before
-            rest_ms = throttle.rest_ms(moved, clock.monotonic_ms() - started_ms)
+    while True:
+        started_ms, before = clock.monotonic_ms(), cleaning.report.bytes_moved
+        done = await offload.run(_window(steps, cleaning, throttle.window_bytes))
+        moved = cleaning.report.bytes_moved - before
+        rest_ms = throttle.rest_ms(moved, clock.monotonic_ms() - started_ms)
+        try:
             await asyncio.sleep(rest_ms / 1000)
-            if done is not None:
-                return done
-    finally:
-        steps.close()
+        except asyncio.CancelledError:
+            steps.close()
+            raise
+        if done is not None:
+            return done
 
 
 def _window(steps: Steps[T], cleaning: Cleaning, most_bytes: float) -> Steps[T | None]:
@@ -56,5 +57,9 @@ def _window(steps: Steps[T], cleaning: Cleaning, most_bytes: float) -> Steps[T |
         except StopIteration as stop:
             result: T = stop.value
             return result
-        yield
+        try:
+            yield
+        except GeneratorExit:  # whoever waited is gone; only here nobody else runs the steps
+            steps.close()
+            raise
     return None
