@@ -120,8 +120,12 @@ class BrokerRole:
         self.transaction_coordination = TransactionCoordination(
             self.context, self.replicas, ports, self.coordination.groups, self._administration
         )
-        self._server = ClientServer(
-            ports.listener, self._handlers(), ports.clock, ServerLimits.of(settings)
+        self.server = ClientServer(
+            ports.listener,
+            self._handlers(),
+            ports.clock,
+            ServerLimits.of(settings),
+            self.context.requests,
         )
         self.client.feed.subscribe(self._follow)
 
@@ -148,7 +152,7 @@ class BrokerRole:
         self._spawn(Housekeeping(self.replicas).run(), "housekeeping")
         self._spawn(self.coordination.groups.sweep_for_ever(), "offset expiry")
         for listener in self._endpoints.clients:
-            bound = await self._server.listen(
+            bound = await self.server.listen(
                 listener.name, SocketAddress(listener.host, listener.port)
             )
             log.info("listener %s serves clients at %s", listener.name, bound)
@@ -158,7 +162,7 @@ class BrokerRole:
         self.context.follow(self.coordination.groups.update_settings)
         self.context.follow(self.transaction_coordination.transactions.update_settings)
         self._administration.producer_ids.prefetch()
-        self.context.follow(lambda settings: self._server.set_limits(ServerLimits.of(settings)))
+        self.context.follow(lambda settings: self.server.set_limits(ServerLimits.of(settings)))
         log.info("broker %s is in service", self._identity.node_id)
 
     async def shut_down(self) -> None:
@@ -170,7 +174,7 @@ class BrokerRole:
 
     async def close(self) -> None:
         """Serve nobody any more and close the logs."""
-        await self._server.close()
+        await self.server.close()
         await self._administration.close()
         self.coordination.close()
         await self.transaction_coordination.close()

@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias
 from immutables import Map
 
 from tidelog.broker.advertised import ListenerView
+from tidelog.broker.metrics.requests import RequestMeters
 from tidelog.controller.client.answers import ForwardedRequest
 from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.metadata.records import CLUSTER_DEFAULT, ResourceType
@@ -93,6 +94,7 @@ class BrokerContext:
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.cluster = cluster
+        self.requests = RequestMeters()
         self._started_with = settings
         self._settings = settings
         self._dynamic: tuple[Map[str, str], Map[str, str]] = (Map(), Map())

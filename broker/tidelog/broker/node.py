@@ -15,6 +15,7 @@ from typing import Any
 from tidelog.broker.broker_role import BrokerRole
 from tidelog.broker.controller_role import ControllerRole
 from tidelog.broker.directories import metadata_directory, own_directories
+from tidelog.broker.metrics.state_changes import StateChanges
 from tidelog.broker.ports import NodePorts
 from tidelog.controller.client.calls import ControllerUnavailable
 from tidelog.controller.client.controller_client import RegistrationRefused
@@ -42,11 +43,13 @@ class Node:
         self._identity = identity
         self._ports = ports
         self._endpoints = endpoints(settings)
-        self._roles = settings.get_list("process.roles")
+        self.roles = settings.get_list("process.roles")
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._locks: list[AbstractContextManager[None]] = []
         self._directories: list[LogDirectory] = []
         self._has_server = False
+        self.node_id = identity.node_id
+        self.state_changes = StateChanges(identity.node_id)
         self.controller: ControllerRole | None = None
         self.broker: BrokerRole | None = None
 
@@ -60,12 +63,12 @@ class Node:
             raise NodeFailed(f"{error}") from error
 
     async def _start(self) -> None:
-        if "broker" in self._roles:
+        if "broker" in self.roles:
             self._open_directories()
-        if "controller" in self._roles:
+        if "controller" in self.roles:
             self.controller = await self._open_controller()
             self.controller.serve(self._ports)
-        if "broker" in self._roles:
+        if "broker" in self.roles:
             self.broker = BrokerRole(
                 self._settings,
                 self._identity,
@@ -74,6 +77,7 @@ class Node:
                 self._ports,
                 self.fail,
             )
+            self.broker.client.feed.subscribe(self.state_changes.note)
             self.broker.serve_peers()
         rpc = self._endpoints.rpc
         self._has_server = True

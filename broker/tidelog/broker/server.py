@@ -82,6 +82,7 @@ class ClientServer:
         handlers: Mapping[int, Handler],
         clock: Clock,
         limits: ServerLimits,
+        meters: RequestMeters | None = None,
     ) -> None:
         self._listener = listener
         self._handlers = handlers
@@ -89,7 +90,7 @@ class ClientServer:
         self._clock = clock
         self._limits = limits
         self._memory = RequestMemory(limits.max_queued_bytes)
-        self.meters = RequestMeters()
+        self.meters = meters or RequestMeters()
         self._bound: list[BoundListener] = []
         self._sessions: dict[int, Session] = {}
         self._per_host: Counter[str] = Counter()

@@ -152,6 +152,9 @@ class Fetch:
         request = call.request
         assert isinstance(request, FetchRequest)
         is_committed = _isolation(request) is IsolationLevel.READ_COMMITTED
+        for row in rows:
+            if row.partition is not None:
+                row.partition.meter.bytes_out += row.read.size
         hints = LeaderHints(self._context, self._finder, call.client.listener_name)
         results = [Result(row.key, self._partition(call, row, is_committed, hints)) for row in rows]
         topics = [
@@ -169,6 +172,7 @@ class Fetch:
         read = row.read
         topic, index = row.key
         if read.code is not ErrorCode.NONE:
+            self._context.requests.failed(call.api, read.code)
             leader = None
             if read.code in _WRONG_NODE and call.version >= _FIRST_WITH_LEADERS:
                 leader = hints.of(topic.name, topic.topic_id, index)

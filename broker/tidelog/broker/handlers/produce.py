@@ -185,6 +185,8 @@ class Produce:
         produced: Produced,
         hints: LeaderHints,
     ) -> ProducePartitionResponse:
+        if produced.code is not ErrorCode.NONE:
+            self._context.requests.failed(call.api, produced.code)
         leader = None
         is_misplaced = produced.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         if is_misplaced and call.version >= _FIRST_WITH_LEADERS:

@@ -45,8 +45,8 @@ class RequestMeters:
             meter = self._by_key[api.key] = ApiMeter(label)
         return meter
 
-    def failed(self, api_key: ApiKey, name: str, code: ErrorCode) -> None:
-        self.errors[_LABELS.get(api_key, name), code.name] += 1
+    def failed(self, api: Api, code: ErrorCode) -> None:
+        self.errors[self.of(api).label, code.name] += 1
 
     def __iter__(self) -> Iterator[ApiMeter]:
         return iter(self._by_key.values())

@@ -124,6 +124,10 @@ class ControllerClient:
         """Who is believed to be active."""
         return self._active.believed
 
+    def silence_ms(self) -> float | None:
+        """For how long no active controller has answered, if for longer than a session."""
+        return self._reach.silence_ms(self._clock.monotonic_ms())
+
     async def run(self) -> None:
         """Until cancelled; raises ``MetadataDiverged`` or ``RegistrationRefused``."""
         async with asyncio.TaskGroup() as tasks:

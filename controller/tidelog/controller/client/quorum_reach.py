@@ -21,10 +21,14 @@ class QuorumReach:
         was_told, self._told_ms = self._told_ms is not None, None
         return was_told
 
+    def silence_ms(self, now_ms: float) -> float | None:
+        silent_ms = now_ms - self._heard_ms
+        return None if silent_ms < self._session_ms else silent_ms
+
     def check(self, now_ms: float) -> float | None:
         """How long it has been silent, if that is to be told now."""
-        silent_ms = now_ms - self._heard_ms
-        if silent_ms < self._session_ms:
+        silent_ms = self.silence_ms(now_ms)
+        if silent_ms is None:
             return None
         if self._told_ms is not None and now_ms - self._told_ms < REPEAT_MS:
             return None
