@@ -136,6 +136,7 @@ class BrokerRole:
         service = self.replicas.fetch_service
         self._ports.peer_server.on_stream(FETCH, service.serve)
         self._ports.peer_server.on_unary(OFFSETS_FOR_EPOCH, service.offsets_for_epoch)
+        self.coordination.serve_peers(self._ports.peer_server)
         self.transaction_coordination.serve_peers(self._ports.peer_server)
 
     async def start(self) -> None:

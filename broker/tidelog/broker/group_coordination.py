@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidelog.broker.calls import Handler
 from tidelog.broker.context import BrokerContext
+from tidelog.broker.group_explanation import GroupExplanation
 from tidelog.broker.groups import Groups
 from tidelog.broker.handlers.auto_creation import TopicAutoCreation
 from tidelog.broker.handlers.consumer_group_describe import ConsumerGroupDescribe
@@ -22,6 +23,7 @@ from tidelog.broker.handlers.offset_fetch import OffsetFetch
 from tidelog.broker.handlers.sync_group import SyncGroup
 from tidelog.broker.ports import NodePorts
 from tidelog.controller.metadata.delta import MetadataDelta
+from tidelog.kernel.peers import PeerServer
 from tidelog.replication.replicas import ReplicaSet
 
 
@@ -38,6 +40,7 @@ class GroupCoordination:
         expected_brokers: int,
     ) -> None:
         self.groups = groups = Groups(context, replicas, ports.clock, ports.offload)
+        self._explanation = GroupExplanation(context, groups, ports.peers)
         creation = InternalTopicCreation(context, auto_creation, ports.clock, expected_brokers)
         self.handlers: tuple[Handler, ...] = (
             FindCoordinator(context, creation),
@@ -54,6 +57,9 @@ class GroupCoordination:
             ConsumerGroupHeartbeat(context, groups, ports.random),
             ConsumerGroupDescribe(groups),
         )
+
+    def serve_peers(self, server: PeerServer) -> None:
+        self._explanation.serve_peers(server)
 
     def follow(self, delta: MetadataDelta) -> None:
         self.groups.follow(delta)

@@ -19,6 +19,7 @@ from tidelog.controller.metadata.records import ResourceType
 from tidelog.coordinator.classic.history import Rebalance
 from tidelog.coordinator.partitioning import coordinator_partition
 from tidelog.coordinator.runtime.coordinator_clock import CoordinatorClock
+from tidelog.coordinator.runtime.former_rebalances import FormerRebalances
 from tidelog.coordinator.runtime.group_shard import GroupShard
 from tidelog.coordinator.runtime.shard_log import ShardLog
 from tidelog.coordinator.runtime.shard_set import ShardSet, ShardSettings
@@ -38,6 +39,7 @@ class Groups:
         self._context = context
         self._replicas = replicas
         self._offload = offload
+        self._former = FormerRebalances()
         self._led: dict[PartitionIndex, PartitionRef] = {}
         self._shards: ShardSet[GroupShard] = ShardSet(
             CONSUMER_OFFSETS,
@@ -64,9 +66,10 @@ class Groups:
         return self._shards.all()
 
     def rebalances(self, group_id: str) -> tuple[Rebalance, ...]:
-        """The last rebalances of a group that is coordinated here, oldest first."""
+        """The last rebalances of a group as far as this broker coordinated them, oldest first."""
         shard = self.find(group_id)
-        return () if isinstance(shard, ErrorCode) else shard.rebalances(group_id)
+        present = () if isinstance(shard, ErrorCode) else shard.rebalances(group_id)
+        return (*self._former.of(group_id), *present)
 
     # --- what happens around it --------------------------------------------------------
 
@@ -122,7 +125,7 @@ class Groups:
     def _make_shard(self, writer: ShardLog, watch: Callable[[], None]) -> GroupShard:
         image = self._context.image
         settings = group_shard_settings(self._context.settings, image)
-        return GroupShard(writer, watch, settings, ImageTopics(image))
+        return GroupShard(writer, watch, settings, ImageTopics(image), self._former)
 
 
 def _topics_changed(delta: MetadataDelta) -> bool:

@@ -86,3 +86,51 @@ class TxnPartitionsResult(_message.Message):
     transactional_id: str
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionResult]
     def __init__(self, transactional_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ...) -> None: ...
+
+class DescribeRebalancesRequest(_message.Message):
+    __slots__ = ("group_id", "ask_others")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    ASK_OTHERS_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    ask_others: bool
+    def __init__(self, group_id: _Optional[str] = ..., ask_others: bool = ...) -> None: ...
+
+class DescribeRebalancesResponse(_message.Message):
+    __slots__ = ("rebalances", "silent_brokers")
+    REBALANCES_FIELD_NUMBER: _ClassVar[int]
+    SILENT_BROKERS_FIELD_NUMBER: _ClassVar[int]
+    rebalances: _containers.RepeatedCompositeFieldContainer[GroupRebalance]
+    silent_brokers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, rebalances: _Optional[_Iterable[_Union[GroupRebalance, _Mapping]]] = ..., silent_brokers: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class GroupRebalance(_message.Message):
+    __slots__ = ("broker_id", "started_ms", "causes", "causes_left_out", "generation", "last_to_join", "dropped", "joined_ms", "ended_ms")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    CAUSES_FIELD_NUMBER: _ClassVar[int]
+    CAUSES_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    LAST_TO_JOIN_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    JOINED_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    started_ms: int
+    causes: _containers.RepeatedCompositeFieldContainer[RebalanceCause]
+    causes_left_out: int
+    generation: int
+    last_to_join: str
+    dropped: _containers.RepeatedScalarFieldContainer[str]
+    joined_ms: int
+    ended_ms: int
+    def __init__(self, broker_id: _Optional[int] = ..., started_ms: _Optional[int] = ..., causes: _Optional[_Iterable[_Union[RebalanceCause, _Mapping]]] = ..., causes_left_out: _Optional[int] = ..., generation: _Optional[int] = ..., last_to_join: _Optional[str] = ..., dropped: _Optional[_Iterable[str]] = ..., joined_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ...) -> None: ...
+
+class RebalanceCause(_message.Message):
+    __slots__ = ("at_ms", "kind", "member_id")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    kind: str
+    member_id: str
+    def __init__(self, at_ms: _Optional[int] = ..., kind: _Optional[str] = ..., member_id: _Optional[str] = ...) -> None: ...

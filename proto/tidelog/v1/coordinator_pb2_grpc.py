@@ -44,6 +44,11 @@ class CoordinatorStub(object):
                 request_serializer=tidelog_dot_v1_dot_coordinator__pb2.AddPartitionsToTxnRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_coordinator__pb2.AddPartitionsToTxnResponse.FromString,
                 _registered_method=True)
+        self.DescribeRebalances = channel.unary_unary(
+                '/tidelog.v1.Coordinator/DescribeRebalances',
+                request_serializer=tidelog_dot_v1_dot_coordinator__pb2.DescribeRebalancesRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_coordinator__pb2.DescribeRebalancesResponse.FromString,
+                _registered_method=True)
 
 
 class CoordinatorServicer(object):
@@ -65,6 +70,14 @@ class CoordinatorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeRebalances(self, request, context):
+        """To any broker: the last rebalances of a group. A group that changed its coordinator left
+        memories on several of them, so the broker that is asked may ask the others too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +90,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.AddPartitionsToTxn,
                     request_deserializer=tidelog_dot_v1_dot_coordinator__pb2.AddPartitionsToTxnRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_coordinator__pb2.AddPartitionsToTxnResponse.SerializeToString,
+            ),
+            'DescribeRebalances': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeRebalances,
+                    request_deserializer=tidelog_dot_v1_dot_coordinator__pb2.DescribeRebalancesRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_coordinator__pb2.DescribeRebalancesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -133,6 +151,33 @@ class Coordinator(object):
             '/tidelog.v1.Coordinator/AddPartitionsToTxn',
             tidelog_dot_v1_dot_coordinator__pb2.AddPartitionsToTxnRequest.SerializeToString,
             tidelog_dot_v1_dot_coordinator__pb2.AddPartitionsToTxnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeRebalances(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Coordinator/DescribeRebalances',
+            tidelog_dot_v1_dot_coordinator__pb2.DescribeRebalancesRequest.SerializeToString,
+            tidelog_dot_v1_dot_coordinator__pb2.DescribeRebalancesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -13,12 +13,14 @@ import pytest
 from shard_lab import MemoryPartition, in_world, loaded, shard_set
 
 from tidelog.coordinator.classic import events as e
+from tidelog.coordinator.classic.history import Rebalance
 from tidelog.coordinator.classic_group import GroupDescription, GroupSettings
 from tidelog.coordinator.commit_checks import Committer
 from tidelog.coordinator.consumer.context import ConsumerGroupSettings
 from tidelog.coordinator.consumer.events import ConsumerHeartbeat, ConsumerHeartbeatResult
 from tidelog.coordinator.consumer.topics import KnownTopics, TopicInfo
 from tidelog.coordinator.offsets import Fetched, OffsetSettings, OffsetToCommit
+from tidelog.coordinator.runtime.former_rebalances import MOST_GROUPS, FormerRebalances
 from tidelog.coordinator.runtime.group_shard import (
     GroupShard,
     GroupShardSettings,
@@ -46,10 +48,11 @@ class Lab:
     def __init__(self, world: World) -> None:
         self.world = world
         self.partition = MemoryPartition()
+        self.former = FormerRebalances()
         self.shards: ShardSet[GroupShard] = shard_set(world, self._make)
 
     def _make(self, writer: ShardLog, watch: Callable[[], None]) -> GroupShard:
-        return GroupShard(writer, watch, SETTINGS, TOPICS)
+        return GroupShard(writer, watch, SETTINGS, TOPICS, self.former)
 
     async def load(self) -> GroupShard:
         self.shards.resign(0)
@@ -367,6 +370,33 @@ def test_why_a_group_rebalanced_can_be_asked() -> None:
         assert rebalance.ended_ms is not None
 
     in_lab(scenario)
+
+
+def test_a_rebalance_is_told_of_once_and_remembered_by_who_coordinated_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(lab: Lab) -> None:
+        shard = await lab.load()
+        joined = await stable(shard)
+        await sync(shard, joined)
+        before = shard.rebalances("g")
+        again = await lab.load()
+        assert again.rebalances("g") == ()
+        assert lab.former.of("g") == before != ()
+
+    with caplog.at_level("INFO"):
+        in_lab(scenario)
+    [told] = [line for line in caplog.messages if "rebalanced" in line]
+    assert re.fullmatch(r"group 'g' rebalanced to generation 1 in \d+ ms: '\S+' joined; .*", told)
+
+
+def test_memories_of_former_groups_are_bounded() -> None:
+    former = FormerRebalances()
+    for number in range(MOST_GROUPS + 5):
+        former.keep(f"g{number}", (Rebalance(number, []),))
+        former.keep("often", (Rebalance(number, []),))
+    assert former.of("g3") == () and former.of("g100")
+    assert len(former.of("often")) == 10
 
 
 def heartbeat(shard: GroupShard, epoch: int, **fields: Any) -> asyncio.Future[Any]:

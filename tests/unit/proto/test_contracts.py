@@ -86,7 +86,7 @@ def test_every_call_has_its_own_request_and_response() -> None:
         for message in {method.input_type.full_name, method.output_type.full_name}
     ]
     assert len(messages) == len(set(messages))
-    assert len(methods) == 16
+    assert len(methods) == 17
 
 
 def snake_case(name: str) -> str:

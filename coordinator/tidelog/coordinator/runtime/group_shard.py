@@ -60,7 +60,9 @@ from tidelog.coordinator.records import (
     encode_record,
 )
 from tidelog.coordinator.runtime.coordinator_clock import CoordinatorClock
+from tidelog.coordinator.runtime.former_rebalances import FormerRebalances
 from tidelog.coordinator.runtime.ports import LogEntry
+from tidelog.coordinator.runtime.rebalance_log import RebalanceLog
 from tidelog.coordinator.runtime.shard_log import NOBODY, Producer, ShardLog
 from tidelog.coordinator.subscriptions import CONSUMER, subscribed_topics
 from tidelog.kernel.errors import ErrorCode
@@ -107,7 +109,9 @@ class GroupShard:
         watch: Callable[[], None],
         settings: GroupShardSettings,
         topics: Topics,
+        former: FormerRebalances | None = None,
     ) -> None:
+        """``former`` is where the memories of groups go that another broker takes over."""
         self._writer = writer
         self._clock: CoordinatorClock = writer.clock
         self._watch = watch
@@ -115,6 +119,8 @@ class GroupShard:
         self._context.overrides.update(settings.of_single_groups)
         self._groups = Groups.empty(settings.groups, self._context)
         self._offsets = CommittedOffsets(settings.offsets)
+        self._former = FormerRebalances() if former is None else former
+        self._rebalance_log = RebalanceLog()
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._next_request = 0
         self._loaded_classic: dict[str, GroupRecord] = {}
@@ -179,6 +185,8 @@ class GroupShard:
         self._carry_out(self._groups.expire(self._clock.now_ms()))
 
     def close(self) -> None:
+        for group in self._groups:
+            self._former.keep(group.group_id, group.rebalances)
         self._carry_out(self._groups.unload(self._clock.now_ms()))
 
     def update_settings(self, settings: GroupShardSettings) -> None:
@@ -203,6 +211,7 @@ class GroupShard:
         self._waiting[request_id] = answer
         request = make_request(request_id)
         self._carry_out(self._groups.handle(self._clock.now_ms(), group_id, request))
+        self._rebalance_log.look(group_id, self.rebalances(group_id))
         self._watch()
         return answer
 
@@ -225,6 +234,7 @@ class GroupShard:
     def _append_finished(self, group_id: str, write_id: int, code: ErrorCode) -> None:
         now_ms = self._clock.now_ms()
         self._carry_out(self._groups.append_finished(now_ms, group_id, write_id, code))
+        self._rebalance_log.look(group_id, self.rebalances(group_id))
         self._watch()
 
     def _write(
@@ -350,6 +360,7 @@ class GroupShard:
     def _delete(self, group_id: str) -> asyncio.Future[ErrorCode]:
         records, effects = self._groups.delete(self._clock.now_ms(), group_id)
         self._carry_out(effects)
+        self._rebalance_log.forget(group_id)
         written = self._write_tombstones((*self._offsets.tombstones(group_id), *records))
         written.add_done_callback(self._check_deleted)
         return written
