@@ -129,17 +129,20 @@ def test_a_producer_and_a_consumer_outlive_the_leader(cluster: LocalCluster) -> 
     assert elected is not None and elected.group(1) != leader.group(1), described
 
 
-def test_a_group_goes_on_where_it_stopped(cluster: LocalCluster) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_where_it_stopped(cluster: LocalCluster, protocol: str) -> None:
     """With a node that was killed and is back: it may have coordinated the group."""
-    reading = (*at(cluster), "--topic", SMALL, "--group", "readers", "--from-beginning",
+    group = f"readers-{protocol}"
+    reading = (*at(cluster), "--topic", SMALL, "--group", group, "--from-beginning",
+               "--command-property", f"group.protocol={protocol}",
                "--formatter-property", "print.offset=true",
                "--formatter-property", "print.value=false")  # fmt: skip
     seen = [run(CONSUMER, *reading, "--max-messages", count).split() for count in ("4", "6")]
     assert seen == [[f"Offset:{n}" for n in range(4)], [f"Offset:{n}" for n in range(4, 10)]]
-    described = run(GROUPS, *at(cluster), "--describe", "--group", "readers", "--offsets")
+    described = run(GROUPS, *at(cluster), "--describe", "--group", group, "--offsets")
     head, row = (line.split() for line in described.splitlines() if line)
     assert head[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
-    assert row[:6] == ["readers", SMALL, "0", "10", "10", "0"]
+    assert row[:6] == [group, SMALL, "0", "10", "10", "0"]
 
 
 def test_the_quorum_is_described(cluster: LocalCluster) -> None:
