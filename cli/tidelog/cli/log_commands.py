@@ -104,3 +104,33 @@ def reindex(
     from tidelog.cli.reindex import reindex_command
 
     raise typer.Exit(reindex_command(str(directory), index_interval_bytes))
+
+
+@app.command()
+def compact(
+    directory: Directory,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing. Required: nodes compact their logs.")
+    ] = False,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+) -> None:
+    """Tell what compaction would keep and drop, and what holds it back."""
+    from tidelog.cli import exit_codes
+    from tidelog.cli.compact import compact_command
+
+    settings = [given.partition("=") for given in config or []]
+    wrong = [name for name, equals, _ in settings if not (name and equals)]
+    if not dry_run or wrong:
+        reason = (
+            f"--config takes NAME=VALUE, not {wrong[0]!r}"
+            if wrong
+            else ("a running node compacts its logs by itself; --dry-run tells what it would do")
+        )
+        typer.echo(reason, err=True)
+        raise typer.Exit(exit_codes.USAGE)
+    overrides = {name: value for name, _, value in settings}
+    raise typer.Exit(compact_command(str(directory), overrides, as_json=json))
