@@ -11,11 +11,15 @@ from typing import Annotated
 import typer
 
 from tidelog.cli import (
+    admin_commands,
+    cluster_commands,
+    config_commands,
     consume_commands,
     group_commands,
     log_commands,
     produce_commands,
     quorum_commands,
+    reassign_commands,
     storage_commands,
     topic_commands,
     up_commands,
@@ -52,7 +56,14 @@ def _add_node_command(name: str, text: str) -> None:
 for _name, _text in NODE_COMMANDS.items():
     _add_node_command(_name, _text)
 app.add_typer(storage_commands.app, name="storage")
+app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(quorum_commands.app, name="quorum")
+app.add_typer(config_commands.app, name="config")
+app.add_typer(reassign_commands.app, name="reassign")
+app.command("leader-election")(admin_commands.leader_election)
+app.command("log-dirs")(admin_commands.log_dirs)
+app.command("offsets")(admin_commands.offsets)
+app.command("delete-records")(admin_commands.delete_records)
 app.add_typer(log_commands.app, name="log")
 
 

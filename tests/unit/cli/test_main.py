@@ -55,7 +55,10 @@ def loaded_after(program: str) -> tuple[set[str], set[str]]:
 def test_nothing_heavy_is_loaded_for_help() -> None:
     roots, own = loaded_after("import tidelog.cli.app")
     assert not {"numpy", "kio", "grpc", "confluent_kafka", "asyncio", "cramjam"} & roots
-    commands = ("consume", "group", "log", "produce", "quorum", "storage", "topic", "up")
+    commands = (
+        "admin", "cluster", "config", "consume", "group", "log", "produce", "quorum", "reassign",
+        "storage", "topic", "up",
+    )  # fmt: skip
     assert own == {
         "tidelog.cli", "tidelog.cli.app", "tidelog.cli.nodes", "tidelog.cli.options",
         "tidelog.cli.failures", "tidelog.cli.exit_codes", "tidelog.cli.console_options",
