@@ -222,13 +222,13 @@ class ProducerStates:
             del entry.batches[0]
         entry.last_timestamp = header.max_timestamp
         if header.is_transactional and entry.current_txn_first_offset is None:
-            self.verifications.forget(header.producer_id)
+            self.verifications.opened(header.producer_id)
             entry.current_txn_first_offset = header.base_offset
             self._ongoing[header.base_offset] = header.producer_id
 
     def _apply_marker(self, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
         entry = self._entry_at(header)
-        self.verifications.forget(header.producer_id)
+        self.verifications.ended(header.producer_id, header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         # A marker is a sign of life: it keeps the producer from expiring (KAFKA-9144).
         entry.last_timestamp = header.max_timestamp

@@ -89,9 +89,19 @@ class Verifications:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         return None
 
-    def forget(self, producer_id: ProducerId) -> None:
-        """The transaction is open now, or has ended."""
+    def opened(self, producer_id: ProducerId) -> None:
+        """The transaction is open now."""
         self._held.pop(producer_id, None)
+
+    def ended(self, producer_id: ProducerId, epoch: ProducerEpoch) -> None:
+        """A marker of this epoch came: what was asked for before it holds no more.
+
+        Where a marker begins an epoch, whoever asks in that epoch asks for the next transaction.
+        Its client need not wait for the markers of the one before.
+        """
+        held = self._held.get(producer_id)
+        if held is not None and not (held.begins_epoch and held.epoch >= epoch):
+            del self._held[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Drop what was never used."""

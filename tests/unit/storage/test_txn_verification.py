@@ -81,6 +81,17 @@ def test_a_marker_takes_the_permission_back() -> None:
     assert states.refusal_of_first_write(batch(), held) is E.INVALID_TXN_STATE
 
 
+def test_the_marker_that_begins_an_epoch_leaves_who_asked_in_it_alone() -> None:
+    """The client goes on when the outcome is on record, and may be faster than the marker."""
+    states = ProducerStates()
+    states.update(batch(0, epoch=4), None)
+    held = begin(states.verifications, batch(epoch=5), True, 0)
+    end(states, marker(1, epoch=5))
+    assert states.refusal_of_first_write(batch(epoch=5), held) is None
+    end(states, marker(2, epoch=6))
+    assert states.refusal_of_first_write(batch(epoch=5), held) is E.INVALID_TXN_STATE
+
+
 def test_a_permission_is_for_one_transaction() -> None:
     states = ProducerStates()
     held = begin(states.verifications, batch(), False, 0)
@@ -239,7 +250,7 @@ def test_a_marker_that_is_here_already_is_not_written_again() -> None:
 
 def test_a_permission_may_be_used_by_somebody_else_once_it_is_approved() -> None:
     states = ProducerStates()
-    held = begin(states.verifications, batch(seq=-1), True, 0)
+    held = begin(states.verifications, batch(seq=-1), False, 0)
     assert states.verifications.approved(held.producer_id) is None
     held.is_approved = True
     assert states.verifications.approved(held.producer_id) is held
