@@ -74,6 +74,8 @@ class CommittedOffsets:
     settings: OffsetSettings
     _committed: dict[str, dict[Place, _Stored]] = field(default_factory=dict)
     _pending: dict[ProducerId, dict[str, dict[Place, _Stored]]] = field(default_factory=dict)
+    _places: dict[Place, Place] = field(default_factory=dict)
+    """One object for each partition, however many groups have an offset of it."""
 
     # --- plans ---------------------------------------------------------------------------------
 
@@ -145,6 +147,7 @@ class CommittedOffsets:
     ) -> None:
         """Applies a replicated record; a producer's are kept apart until its marker."""
         group, place = record.key.group, (record.key.topic, record.key.partition)
+        place = self._places.setdefault(place, place)
         if record.value is None:
             self._remove(group, place)
             return
@@ -211,6 +214,10 @@ class CommittedOffsets:
 
     def has_offsets(self, group: str) -> bool:
         return bool(self._committed.get(group)) or self.has_pending(group)
+
+    def groups_of(self, producer_id: ProducerId) -> tuple[str, ...]:
+        """The groups that a producer's open transaction has offsets of."""
+        return tuple(self._pending.get(producer_id, ()))
 
     def groups(self) -> Iterator[str]:
         return iter(self._committed)

@@ -12,6 +12,7 @@ Records of the consumer protocol (KIP-848) are in ``consumer_records``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tidelog.coordinator import consumer_records as consumer
@@ -210,4 +211,10 @@ def _known(version: int, what: str) -> int:
 def _uuid(raw: memoryview) -> Uuid:
     if len(raw) != 16:
         raise MalformedRecord(f"a topic id of {len(raw)} bytes: 16 are needed")
-    return Uuid(bytes(raw))
+    return _shared_uuid(bytes(raw))
+
+
+@lru_cache(maxsize=10_000)
+def _shared_uuid(raw: bytes) -> Uuid:
+    """One object for all offsets of a topic: there are many."""
+    return Uuid(raw)

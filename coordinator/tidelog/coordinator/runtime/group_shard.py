@@ -124,6 +124,7 @@ class GroupShard:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._next_request = 0
         self._loaded_classic: dict[str, GroupRecord] = {}
+        self._is_loaded = False
         self._skipped = 0
 
     # --- loading -----------------------------------------------------------------------
@@ -152,8 +153,9 @@ class GroupShard:
                 self._groups.load(record, self._clock.now_ms())
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> None:
+        groups = self._offsets.groups_of(producer_id) if committed and self._is_loaded else ()
         self._offsets.end_transaction(producer_id, committed=committed)
-        self._ensure_groups(list(self._offsets.groups()) if committed else ())
+        self._ensure_groups(groups)
 
     def finish_loading(self) -> Iterator[None]:
         """Sessions run from now on: the members had nobody to send heartbeats to."""
@@ -163,6 +165,7 @@ class GroupShard:
                 yield
         self._loaded_classic.clear()
         self._ensure_groups(list(self._offsets.groups()))
+        self._is_loaded = True
         if self._skipped:
             log.info("%d records of unknown kinds were skipped", self._skipped)
 
