@@ -1,4 +1,7 @@
-"""DescribeProducers: who writes to partitions that this node leads, and what is open there."""
+"""DescribeProducers: who writes to partitions of which this node has a replica, and what is open.
+
+A follower knows what its leader knows, as far as it has come.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ class DescribeProducers:
         if isinstance(found, ErrorCode):
             is_unknown = found is ErrorCode.UNKNOWN_TOPIC_ID
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else found
-        code = found.fence(-1, leader_only=True)
+        code = found.fence(-1, leader_only=False)
         return found if code is ErrorCode.NONE else code
 
 
