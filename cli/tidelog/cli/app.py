@@ -17,12 +17,14 @@ from tidelog.cli import (
     consume_commands,
     group_commands,
     log_commands,
+    perf_commands,
     produce_commands,
     quorum_commands,
     reassign_commands,
     storage_commands,
     topic_commands,
     up_commands,
+    verifiable_commands,
 )
 from tidelog.cli.nodes import NODE_COMMANDS, run_node
 
@@ -65,6 +67,9 @@ app.command("log-dirs")(admin_commands.log_dirs)
 app.command("offsets")(admin_commands.offsets)
 app.command("delete-records")(admin_commands.delete_records)
 app.add_typer(log_commands.app, name="log")
+app.add_typer(perf_commands.app, name="perf")
+app.command("verifiable-producer")(verifiable_commands.verifiable_producer)
+app.command("verifiable-consumer")(verifiable_commands.verifiable_consumer)
 
 
 def _print_version(wanted: bool) -> None:
