@@ -134,6 +134,33 @@ def test_an_offset_shows_when_it_is_replicated_and_outlives_the_coordinator() ->
     in_lab(scenario)
 
 
+def test_offsets_are_settled_when_accepted_commits_are_replicated_or_lost() -> None:
+    async def scenario(lab: Lab) -> None:
+        shard = await lab.load()
+        assert shard.settled() is None
+        lab.partition.is_automatic = False
+        committing = shard.commit("g", Committer(), [OffsetToCommit("t", 0, 42)], version=9)
+        assert isinstance(committing, asyncio.Future)
+        queued = shard.settled()
+        await asyncio.sleep(0.1)
+        in_flight = shard.settled()
+        assert queued is not None and in_flight is not None
+        assert not queued.done() and not in_flight.done()
+        lab.partition.replicate()
+        assert await queued is await in_flight is NONE
+        assert fetched(shard) == 42 and shard.settled() is None
+        assert await committing == (NONE,)
+        lost = asyncio.ensure_future(commit(shard, 43))
+        await asyncio.sleep(0.1)
+        settled = shard.settled()
+        assert settled is not None
+        lab.shards.resign(0)
+        assert await settled is ErrorCode.NOT_COORDINATOR
+        assert await lost == (ErrorCode.NOT_COORDINATOR,)
+
+    in_lab(scenario)
+
+
 def test_partitions_are_judged_one_by_one() -> None:
     async def scenario(lab: Lab) -> None:
         shard = await lab.load()

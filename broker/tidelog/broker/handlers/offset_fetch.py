@@ -1,15 +1,17 @@
 """OffsetFetch: how far groups have read, of one group or (from version 8 on) of many.
 
-Only what is replicated is shown. Topics are named, or (from version 10 on) given by id; no list of
-topics asks for all.
+Only what is replicated is shown. Whoever wants stable offsets gets them when all commits that were
+accepted are replicated, so that nothing is about to change them. Topics are named, or (from
+version 10 on) given by id; no list of topics asks for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from tidelog.broker.calls import Call
+from tidelog.broker.calls import Begun, Call
 from tidelog.broker.context import BrokerContext
 from tidelog.broker.groups import Groups
 from tidelog.coordinator.offsets import Fetched, Place
@@ -46,19 +48,39 @@ class OffsetFetch:
         self._context = context
         self._groups = groups
 
-    def begin(self, call: Call) -> ResponseFrame:
+    def begin(self, call: Call) -> Begun:
+        request: Any = call.request
+        if not field_of(request, "require_stable", False):
+            return self._answer(call, {})
+        asked = [request] if call.version < _FIRST_WITH_GROUPS else request.groups
+        waits = {
+            one.group_id: pending
+            for one in asked
+            if not isinstance(shard := self._groups.find(one.group_id), ErrorCode)
+            and (pending := shard.settled()) is not None
+        }
+        return self._wait(call, waits) if waits else self._answer(call, {})
+
+    async def _wait(
+        self, call: Call, waits: Mapping[str, asyncio.Future[ErrorCode]]
+    ) -> ResponseFrame:
+        codes = {group_id: await pending for group_id, pending in waits.items()}
+        failed = {group_id: code for group_id, code in codes.items() if code != ErrorCode.NONE}
+        return self._answer(call, failed)
+
+    def _answer(self, call: Call, failed: Mapping[str, ErrorCode]) -> ResponseFrame:
+        """``failed``: groups whose offsets are in doubt."""
         request: Any = call.request
         structs = response_structs(self.api_key, call.version)
-        require_stable = field_of(request, "require_stable", False)
         if call.version < _FIRST_WITH_GROUPS:
-            group = self._fetch(call, request, require_stable)
+            group = self._fetch(call, request, failed)
             message = structs.response(
                 throttle_time=duration_i32(0),
                 error_code=group.code,
                 topics=_topics(structs, "", group.topics),
             )
         else:
-            found = [(one, self._fetch(call, one, require_stable)) for one in request.groups]
+            found = [(one, self._fetch(call, one, failed)) for one in request.groups]
             message = structs.response(
                 throttle_time=duration_i32(0),
                 groups=tuple(
@@ -73,8 +95,8 @@ class OffsetFetch:
             )
         return encode_response(self.api_key, call.version, call.correlation_id, message)
 
-    def _fetch(self, call: Call, asked: Any, require_stable: bool) -> _Group:
-        shard = self._groups.find(asked.group_id)
+    def _fetch(self, call: Call, asked: Any, failed: Mapping[str, ErrorCode]) -> _Group:
+        shard = failed.get(asked.group_id) or self._groups.find(asked.group_id)
         if isinstance(shard, ErrorCode):
             return _failed(call, asked, shard)
         topics = [self._asked(call, topic) for topic in asked.topics or ()]
@@ -85,7 +107,7 @@ class OffsetFetch:
         found = shard.fetch(
             asked.group_id,
             None if asked.topics is None else places,
-            require_stable=require_stable,
+            require_stable=field_of(call.request, "require_stable", False),
             member_id=field_of(asked, "member_id", no_member),
             member_epoch=field_of(asked, "member_epoch", -1),
         )

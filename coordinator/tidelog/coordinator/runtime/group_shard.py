@@ -73,11 +73,9 @@ log = logging.getLogger(__name__)
 _GROUPS_AT_A_TIME: Final = 100
 """Made or swept without a pause: a few milliseconds."""
 
-_MAY_BE_IN_THE_LOG: Final = (
-    ErrorCode.NONE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
+NONE: Final = ErrorCode.NONE
+_REPLICATED: Final = (NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+_MAY_BE_IN_THE_LOG: Final = (*_REPLICATED, ErrorCode.REQUEST_TIMED_OUT)
 
 Codes = tuple[ErrorCode, ...]
 Answer = e.Result | ConsumerHeartbeatResult
@@ -328,6 +326,19 @@ class GroupShard:
                 return refused
         return self._offsets.fetch(group_id, places, require_stable=require_stable)
 
+    def settled(self) -> asyncio.Future[ErrorCode] | None:
+        """When commits that were accepted are visible or lost; None: all are.
+
+        Whoever takes a partition over must not start from an offset that is about to be replaced:
+        its own commits would set the group back (KIP-447).
+        """
+        under_way = self._writer.under_way()
+        if under_way is None:
+            return None
+        return _then(
+            under_way, lambda code: NONE if code in _REPLICATED else group_write_error(code)
+        )
+
     def delete_offsets(
         self, group_id: str, places: Sequence[Place]
     ) -> asyncio.Future[OffsetsDeleted] | OffsetsDeleted:
@@ -408,6 +419,10 @@ class GroupShard:
         elif expired:
             log.info("group %r: %d offsets expired", group.group_id, len(expired))
             self._write_tombstones(expired)
+
+
+def _settled_code(written: ErrorCode) -> ErrorCode:
+    return NONE if written in _REPLICATED else group_write_error(written)
 
 
 def _places(offsets: Iterable[OffsetToCommit]) -> list[Place]:

@@ -104,6 +104,14 @@ class ShardLog:
                 loop.call_soon(self._flush)
         return answer
 
+    def under_way(self) -> asyncio.Future[ErrorCode] | None:
+        """The end of all that is being written now; None: nothing is."""
+        if self._queue:
+            return self._queue[-1].answer
+        if self._flights:
+            return next(reversed(self._flights)).writes[-1].answer
+        return None
+
     def close(self) -> None:
         """Leadership is lost: nothing is written or applied any more."""
         self.is_closed = True
