@@ -41,7 +41,7 @@ class TransactionCoordination:
             context, replicas, ports, administration.producer_ids, self._sender
         )
         administration.init_producer_id.transactions = self.transactions
-        self._gate = TransactionGate(context, self.transactions, ports.clock)
+        self._gate = TransactionGate(lambda: context.settings, self.transactions, ports.clock)
         self.handlers: tuple[Handler, ...] = (
             Produce(context, replicas, self._gate),
             AddPartitionsToTxn(context, self.transactions),

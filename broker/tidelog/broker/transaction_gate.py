@@ -14,16 +14,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from tidelog.broker.context import BrokerContext
 from tidelog.broker.transaction_messages import Question
-from tidelog.broker.transactions import Transactions
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import ProducerEpoch, ProducerId
 from tidelog.kernel.ids import Sequence as SequenceNumber
 from tidelog.kernel.ports import ByteView, Clock
+from tidelog.kernel.settings import Settings
 from tidelog.replication.outcomes import Produced
 from tidelog.replication.partition import Partition
 from tidelog.storage.txn_verification import Verification
@@ -68,12 +67,22 @@ def told_to_client(code: ErrorCode, writer: Writer) -> ErrorCode:
     return code
 
 
+class Coordinators(Protocol):
+    """The transaction coordinators of the cluster."""
+
+    async def ask(self, question: Question, *, timeout_ms: float) -> Sequence[ErrorCode]:
+        """What the right one says of each partition."""
+        ...
+
+
 class TransactionGate:
     """Owner: the broker role, which calls ``close``."""
 
-    def __init__(self, context: BrokerContext, transactions: Transactions, clock: Clock) -> None:
-        self._context = context
-        self._transactions = transactions
+    def __init__(
+        self, settings: Callable[[], Settings], coordinators: Coordinators, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._coordinators = coordinators
         self._clock = clock
         self._verdicts: dict[_Key, asyncio.Future[ErrorCode]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,7 +105,7 @@ class TransactionGate:
         self, writer: Writer, keys: Sequence[_Key], verdicts: Sequence[asyncio.Future[ErrorCode]]
     ) -> None:
         """One question about partitions of one producer."""
-        if not writer.adds_partitions and not self._context.settings.get_bool(
+        if not writer.adds_partitions and not self._settings().get_bool(
             "transaction.partition.verification.enable"
         ):
             for verdict in verdicts:
@@ -128,9 +137,9 @@ class TransactionGate:
     async def _patiently(self, question: Question) -> Sequence[ErrorCode]:
         """The transaction before this one may have its markers yet to be written."""
         until_ms = self._clock.monotonic_ms() + _BUSY_PATIENCE_MS
-        timeout_ms = self._context.settings.get_int("request.timeout.ms")
+        timeout_ms = self._settings().get_int("request.timeout.ms")
         while True:
-            codes = await self._transactions.ask(question, timeout_ms=timeout_ms)
+            codes = await self._coordinators.ask(question, timeout_ms=timeout_ms)
             is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in codes
             if not is_busy or self._clock.monotonic_ms() >= until_ms:
                 return codes
