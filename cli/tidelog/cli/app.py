@@ -15,6 +15,8 @@ from tidelog.cli import (
     cluster_commands,
     config_commands,
     consume_commands,
+    doctor_commands,
+    feature_commands,
     group_commands,
     log_commands,
     perf_commands,
@@ -58,9 +60,11 @@ def _add_node_command(name: str, text: str) -> None:
 for _name, _text in NODE_COMMANDS.items():
     _add_node_command(_name, _text)
 app.add_typer(storage_commands.app, name="storage")
+app.command("doctor")(doctor_commands.doctor)
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(quorum_commands.app, name="quorum")
 app.add_typer(config_commands.app, name="config")
+app.add_typer(feature_commands.app, name="features")
 app.add_typer(reassign_commands.app, name="reassign")
 app.command("leader-election")(admin_commands.leader_election)
 app.command("log-dirs")(admin_commands.log_dirs)

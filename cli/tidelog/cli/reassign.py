@@ -40,6 +40,7 @@ def generate(
     *,
     uses_racks: bool,
     factor: int | None,
+    plan_only: bool,
     as_json: bool,
 ) -> None:
     with Brokers(bootstrap) as brokers:
@@ -48,6 +49,9 @@ def generate(
         nodes = list(cluster.live) if chosen is None else chosen
         proposed = propose(topics, cluster.brokers, nodes, uses_racks=uses_racks, factor=factor)
     current = plan_json(current_assignment(topics))
+    if plan_only:
+        print(plan_json(proposed))
+        return
     if as_json:
         both = {"current": json.loads(current), "proposed": json.loads(plan_json(proposed))}
         print(json.dumps(both))

@@ -39,6 +39,9 @@ def generate(
     disable_rack_aware: Annotated[
         bool, typer.Option("--disable-rack-aware", help="Take no notice of racks.")
     ] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Only the plan, for reassign execute -.")
+    ] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: AsJson = False,
 ) -> None:
@@ -59,6 +62,7 @@ def generate(
             None if broker_list is None else parse_numbers("--broker-list", broker_list),
             uses_racks=not disable_rack_aware,
             factor=replication_factor,
+            plan_only=plan_only,
             as_json=json,
         )
 
