@@ -60,6 +60,8 @@ ADMINISTRATION: Final[dict[Key, Difference]] = {
     ("IncrementalAlterConfigs", "operation 4"): Difference((42,), BETTER_CODE),
     ("IncrementalAlterConfigs", "operation -1"): Difference((42,), BETTER_CODE),
     ("CreatePartitions", "20000"): Difference((44,), BETTER_CODE),
+    ("AddRaftVoter", "static quorum"): Difference((0,), "voters can always be changed"),
+    ("RemoveRaftVoter", "static quorum"): Difference((0,), "voters can always be changed"),
     ("IncrementalAlterConfigs", "cleaner threads doubled plus one"): Difference(
         (0,), "the number of cleaners may change by any factor at once"
     ),

@@ -8,7 +8,7 @@ import typer
 
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, reported
 
-app = typer.Typer(help="Look at the quorum of controllers.", no_args_is_help=True)
+app = typer.Typer(help="Look at and change the quorum of controllers.", no_args_is_help=True)
 
 
 @app.callback()
@@ -44,3 +44,38 @@ def describe(
             human_readable=human_readable,
             as_json=json,
         )
+
+
+NodeIdArgument = Annotated[int, typer.Argument(metavar="NODE", min=0, help="The controller's id.")]
+Directory = Annotated[
+    str | None,
+    typer.Option("--directory-id", metavar="ID", help="If it is not to be found out by asking."),
+]
+
+
+@app.command()
+def add(
+    node: NodeIdArgument,
+    directory_id: Directory = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: AsJson = False,
+) -> None:
+    """Let a controller vote that runs and follows the metadata log."""
+    from tidelog.cli.quorum_changes import add_voter
+
+    with reported():
+        add_voter(bootstrap_server, node, directory_id, as_json=json)
+
+
+@app.command()
+def remove(
+    node: NodeIdArgument,
+    directory_id: Directory = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: AsJson = False,
+) -> None:
+    """Take the vote from a controller, such as one whose disk is lost."""
+    from tidelog.cli.quorum_changes import remove_voter
+
+    with reported():
+        remove_voter(bootstrap_server, node, directory_id, as_json=json)

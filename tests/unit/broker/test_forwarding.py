@@ -65,10 +65,16 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
         **TIMEOUT,
     },
     ApiKey.UNREGISTER_BROKER: {"broker_id": 3},
+    ApiKey.ADD_RAFT_VOTER: {
+        "cluster_id": None, "voter_id": 3, "voter_directory_id": None, "listeners": [],
+        "ack_when_committed": True, **TIMEOUT,
+    },
+    ApiKey.REMOVE_RAFT_VOTER: {"cluster_id": None, "voter_id": 3, "voter_directory_id": None},
 }  # fmt: skip
 """Two things wanted of each API that has a list."""
 ONE_ANSWER = (
     ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER,
 )  # fmt: skip
 ALL_VERSIONS = [
     (key, version)

@@ -21,6 +21,8 @@ from tidelog.broker.handlers.init_producer_id import InitProducerId
 from tidelog.broker.handlers.list_partition_reassignments import ListPartitionReassignments
 from tidelog.broker.handlers.metadata import Metadata
 from tidelog.broker.handlers.producer_id_blocks import ProducerIdBlocks
+from tidelog.broker.handlers.raft_voters import AddRaftVoter, RemoveRaftVoter
+from tidelog.broker.handlers.unregister_broker import UnregisterBroker
 from tidelog.broker.handlers.update_features import UpdateFeatures
 
 
@@ -49,6 +51,9 @@ class Administration:
             ListPartitionReassignments(forwarder),
             DescribeQuorum(context),
             UpdateFeatures(forwarder),
+            UnregisterBroker(forwarder),
+            AddRaftVoter(context, forwarder),
+            RemoveRaftVoter(context, forwarder),
             DescribeCluster(context),
             DescribeTopicPartitions(context),
         )

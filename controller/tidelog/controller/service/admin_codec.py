@@ -26,6 +26,8 @@ VERSIONS: Final[dict[int, range]] = {
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.UPDATE_FEATURES,
         ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
     )
 }
 """The versions taken, by API key."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from tidelog.controller.decisions.outcome import ApiError
 from tidelog.controller.decisions.registration import decide_unregistration
 from tidelog.controller.quorum.interface import NotController
-from tidelog.controller.service import admin_configs, admin_partitions, admin_topics
+from tidelog.controller.service import admin_configs, admin_partitions, admin_quorum, admin_topics
 from tidelog.controller.service.admin_codec import (
     VERSIONS,
     Reply,
@@ -55,6 +55,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: admin_partitions.alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: admin_partitions.list_reassignments,
     ApiKey.UNREGISTER_BROKER: unregister_broker,
+    ApiKey.ADD_RAFT_VOTER: admin_quorum.add_raft_voter,
+    ApiKey.REMOVE_RAFT_VOTER: admin_quorum.remove_raft_voter,
 }
 
 

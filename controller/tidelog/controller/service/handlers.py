@@ -11,19 +11,23 @@ from typing import TypeVar
 
 from tidelog.controller.decisions.alter_partition import decide_alter_partition
 from tidelog.controller.decisions.directories import decide_directory_assignments
-from tidelog.controller.decisions.outcome import ApiError
 from tidelog.controller.decisions.producer_ids import decide_producer_ids
 from tidelog.controller.decisions.registration import decide_registration, decide_unregistration
 from tidelog.controller.decisions.restart_empty import decide_restarted_empty
 from tidelog.controller.quorum.errors import RequestRefused
 from tidelog.controller.quorum.interface import NotController, ReplicaStatus
-from tidelog.controller.raft.effects import RejectReason
 from tidelog.controller.service import contract
 from tidelog.controller.service.controller import Cause, Controller
 from tidelog.controller.service.forwarding import Forwarding
-from tidelog.controller.service.refusals import REFUSALS, Answer, error_of, name_active, set_error
+from tidelog.controller.service.refusals import (
+    REFUSALS,
+    Answer,
+    error_of,
+    error_of_change,
+    name_active,
+    set_error,
+)
 from tidelog.kernel.addresses import SocketAddress
-from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import BrokerEpoch, NodeId
 from tidelog.kernel.peers import CallContext
 from tidelog.kernel.settings.checks import endpoints
@@ -31,22 +35,6 @@ from tidelog.v1 import common_pb2 as common
 from tidelog.v1 import controller_pb2 as pb
 
 A = TypeVar("A", bound=Answer)
-
-_CODES_OF_REASONS = {
-    RejectReason.NOT_LEADER: ErrorCode.NOT_CONTROLLER,
-    RejectReason.TRANSFERRING: ErrorCode.NOT_CONTROLLER,
-    RejectReason.TOO_LARGE: ErrorCode.POLICY_VIOLATION,
-    RejectReason.OVERLOADED: ErrorCode.REQUEST_TIMED_OUT,
-    RejectReason.NOT_ESTABLISHED: ErrorCode.REQUEST_TIMED_OUT,
-    RejectReason.CHANGE_IN_PROGRESS: ErrorCode.REQUEST_TIMED_OUT,
-    RejectReason.ALREADY_VOTER: ErrorCode.DUPLICATE_VOTER,
-    RejectReason.NODE_ALREADY_VOTES: ErrorCode.DUPLICATE_VOTER,
-    RejectReason.NOT_A_VOTER: ErrorCode.VOTER_NOT_FOUND,
-    RejectReason.UNKNOWN_LEARNER: ErrorCode.VOTER_NOT_FOUND,
-    RejectReason.LAST_VOTER: ErrorCode.INVALID_REQUEST,
-    RejectReason.CATCH_UP_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
-    RejectReason.TRANSFER_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
-}
 
 
 class Handlers:
@@ -223,7 +211,7 @@ class Handlers:
             set_error(answer, error_of(refusal))
         except RequestRefused as refusal:
             answer = answer_type()
-            set_error(answer, ApiError(_CODES_OF_REASONS[refusal.reason], str(refusal)))
+            set_error(answer, error_of_change(refusal))
         name_active(answer, self._controller.quorum)
         return answer
 

@@ -7,7 +7,9 @@ from typing import Protocol, TypeVar
 from google.protobuf.message import Message
 
 from tidelog.controller.decisions.outcome import ApiError
+from tidelog.controller.quorum.errors import RequestRefused
 from tidelog.controller.quorum.interface import MetadataQuorum, NotController, QuorumOverloaded
+from tidelog.controller.raft.effects import RejectReason
 from tidelog.controller.service.contract import Malformed, words
 from tidelog.controller.service.controller import DecisionTooLarge
 from tidelog.kernel.errors import ErrorCode
@@ -26,6 +28,22 @@ class Answer(Protocol):
 
 A = TypeVar("A", bound=Message)
 
+_CODES_OF_REASONS = {
+    RejectReason.NOT_LEADER: ErrorCode.NOT_CONTROLLER,
+    RejectReason.TRANSFERRING: ErrorCode.NOT_CONTROLLER,
+    RejectReason.TOO_LARGE: ErrorCode.POLICY_VIOLATION,
+    RejectReason.OVERLOADED: ErrorCode.REQUEST_TIMED_OUT,
+    RejectReason.NOT_ESTABLISHED: ErrorCode.REQUEST_TIMED_OUT,
+    RejectReason.CHANGE_IN_PROGRESS: ErrorCode.REQUEST_TIMED_OUT,
+    RejectReason.ALREADY_VOTER: ErrorCode.DUPLICATE_VOTER,
+    RejectReason.NODE_ALREADY_VOTES: ErrorCode.DUPLICATE_VOTER,
+    RejectReason.NOT_A_VOTER: ErrorCode.VOTER_NOT_FOUND,
+    RejectReason.UNKNOWN_LEARNER: ErrorCode.VOTER_NOT_FOUND,
+    RejectReason.LAST_VOTER: ErrorCode.INVALID_REQUEST,
+    RejectReason.CATCH_UP_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    RejectReason.TRANSFER_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+}
+
 REFUSALS = (NotController, QuorumOverloaded, DecisionTooLarge, Malformed)
 
 
@@ -42,6 +60,11 @@ def error_of(
             return ApiError(ErrorCode.POLICY_VIOLATION, str(refusal))
         case _:
             return ApiError(ErrorCode.INVALID_REQUEST, str(refusal))
+
+
+def error_of_change(refusal: RequestRefused) -> ApiError:
+    """Why the quorum did not change its members or its leader."""
+    return ApiError(_CODES_OF_REASONS[refusal.reason], str(refusal))
 
 
 def active_controller(quorum: MetadataQuorum) -> common.ActiveController | None:

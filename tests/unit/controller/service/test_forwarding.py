@@ -7,15 +7,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from controller_cluster import context_of, node
+from controller_cluster import context_of, directory, node
 
+from tidelog.controller.quorum.errors import RequestRefused
+from tidelog.controller.raft.effects import RejectReason
+from tidelog.controller.raft.model import ReplicaKey
 from tidelog.controller.service.forwarding import MAX_REQUEST_BYTES
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import PartitionIndex
 from tidelog.v1 import controller_pb2 as pb
 from tidelog.wire.protocol.apis import APIS
 from tidelog.wire.protocol.kio_codec import kio_bytes
-from tidelog.wire.protocol.kio_values import duration_i32
+from tidelog.wire.protocol.kio_values import duration_i32, to_kio_uuid
 from tidelog.wire.protocol.responses import decode_response
 
 if TYPE_CHECKING:
@@ -171,5 +174,32 @@ def test_partitions_are_added_and_leaders_elected(at_the_desk: AtTheDesk) -> Non
         [result] = answer.replica_election_results[0].partition_result
         assert int(result.error_code) == ErrorCode.ELECTION_NOT_NEEDED
         assert topic.partitions[PartitionIndex(2)].leader == node(11)
+
+    at_the_desk(scenario)
+
+
+def test_voters_are_changed_for_clients(at_the_desk: AtTheDesk) -> None:
+    async def scenario(desk: Desk) -> None:
+        voter = {"voter_id": 4, "voter_directory_id": to_kio_uuid(directory(4))}
+        add = body(80, 0, cluster_id="", listeners=(), timeout=duration_i32(1000), **voter)
+        assert int((await forward(desk, 80, 0, add)).error_code) == ErrorCode.NONE
+        remove = body(81, 0, cluster_id=None, **voter)
+        assert int((await forward(desk, 81, 0, remove)).error_code) == ErrorCode.NONE
+        key = ReplicaKey(node(4), directory(4))
+        assert desk.member.changes == [("add", key), ("remove", key)]
+
+    at_the_desk(scenario)
+
+
+def test_a_change_of_voters_that_is_refused(at_the_desk: AtTheDesk) -> None:
+    async def scenario(desk: Desk) -> None:
+        async def refuse(voter: ReplicaKey) -> None:
+            raise RequestRefused(RejectReason.LAST_VOTER, "the last one stays")
+
+        desk.member.remove_voter = refuse  # type: ignore[method-assign]
+        remove = body(81, 0, cluster_id=None, voter_id=4, voter_directory_id=None)
+        answer = await forward(desk, 81, 0, remove)
+        assert int(answer.error_code) == ErrorCode.INVALID_REQUEST
+        assert "the last one stays" in answer.error_message
 
     at_the_desk(scenario)

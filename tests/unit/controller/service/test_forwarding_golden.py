@@ -38,6 +38,8 @@ ONLY_OURS = {"flush.policy"}
 
 # Another answer than Kafka's, by the note of the case.
 OTHER_ANSWERS = {
+    "static quorum": "voters can be changed here",
+    "wrong cluster id": "judged by the broker",
     "config cleanup.policy=compact,compact": "told once here",
     "operation 4": "Kafka fails without foreseeing it (-1)",
     "operation -1": "Kafka fails without foreseeing it (-1)",

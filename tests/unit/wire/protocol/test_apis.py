@@ -24,7 +24,7 @@ NOT_PLANNED = {
     "ExpireDelegationToken", "DescribeDelegationToken",
     "GetTelemetrySubscriptions", "PushTelemetry", "ListConfigResources",
     "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge",
-    "AddRaftVoter", "RemoveRaftVoter", "InitializeShareGroupState", "ReadShareGroupState",
+    "InitializeShareGroupState", "ReadShareGroupState",
     "WriteShareGroupState", "DeleteShareGroupState", "ReadShareGroupStateSummary",
     "StreamsGroupHeartbeat", "StreamsGroupDescribe", "DescribeShareGroupOffsets",
     "AlterShareGroupOffsets", "DeleteShareGroupOffsets",

@@ -76,6 +76,8 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
 
 
 class ApiVersionRange(NamedTuple):
@@ -188,6 +190,8 @@ _TABLE: Final = (
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0),
+    _api(ApiKey.ADD_RAFT_VOTER, (0, 1), 0),
+    _api(ApiKey.REMOVE_RAFT_VOTER, (0, 0), 0),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _TABLE})
