@@ -25,6 +25,7 @@ from tidelog.cli import (
     reassign_commands,
     storage_commands,
     topic_commands,
+    txn_commands,
     up_commands,
     verifiable_commands,
 )
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command("up")(up_commands.up)
 app.add_typer(topic_commands.app, name="topic")
 app.add_typer(group_commands.app, name="group")
+app.add_typer(txn_commands.app, name="txn")
 app.command("produce")(produce_commands.produce)
 app.command("consume")(consume_commands.consume)
 
