@@ -16,12 +16,14 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from tidelog.broker import log_format
 from tidelog.kernel.settings import InvalidSettings, Settings
 from tidelog.kernel.settings.load import Loaded, load
 from tidelog.wire.protocol.kio_import import keep_hypothesis_out
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _OFFLOAD_THREADS: Final = 8
 _NODE_MODULES: Final = (
+    "tidelog.broker.http.side",
     "tidelog.broker.node",
     "tidelog.broker.real_ports",
     "tidelog.kernel.real.listener",
@@ -54,7 +57,8 @@ def main(argv: Sequence[str]) -> int:
         for error_line in invalid.errors:
             print(f"tidelog server: {error_line}", file=sys.stderr)
         return EXIT_USAGE
-    _configure_logging(arguments.log_level)
+    level = arguments.log_level or loaded.settings.get_str("logging.level")
+    log_format.configure(level, loaded.settings.get_str("logging.format"))
     for warning in loaded.warnings:
         log.warning("%s", warning)
     _raise_file_limit()
@@ -85,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a setting that beats the file and the environment; may be repeated",
     )
     parser.add_argument(
-        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"]
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        help="beats the setting logging.level",
     )
     return parser
 
@@ -98,15 +104,6 @@ def _load(arguments: argparse.Namespace) -> Loaded:
         file_name="" if path is None else str(path),
         environment=dict(os.environ),
         overrides=arguments.overrides,
-    )
-
-
-def _configure_logging(level: str) -> None:
-    logging.basicConfig(
-        level=level,
-        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s  %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stderr,
     )
 
 
@@ -128,7 +125,27 @@ def _run(settings: Settings) -> int:
         return runner.run(_serve(settings))
 
 
+def _bind_http(settings: Settings) -> socket.socket | None:
+    """The socket for metrics and health. Taken by another, it stops the node only if it was asked
+    for: who starts two nodes on one machine without a word about it wants both."""
+    from tidelog.broker.http.side import bind
+    from tidelog.broker.real_ports import CannotStart
+    from tidelog.kernel.settings.checks import endpoints
+
+    address = endpoints(settings).http
+    if address is None:
+        return None
+    try:
+        return bind(address)
+    except OSError as error:
+        if settings.is_given("http.listener"):
+            raise CannotStart(f"http.listener: cannot listen on {address}: {error}") from error
+        log.warning("no metrics: cannot listen on %s (http.listener): %s", address, error)
+        return None
+
+
 async def _serve(settings: Settings) -> int:
+    from tidelog.broker.http.side import HttpSide
     from tidelog.broker.real_ports import CannotStart, open_ports
 
     stop = asyncio.Event()
@@ -139,8 +156,14 @@ async def _serve(settings: Settings) -> int:
         async with open_ports(settings, offload_threads=_OFFLOAD_THREADS) as (identity, ports):
             from tidelog.broker.node import Node, NodeFailed
 
+            bound = _bind_http(settings)
             node = Node(settings, identity, ports)
+            http = None
+            if bound is not None:
+                http = HttpSide(bound, node, identity.cluster_id, ports.disk)
             try:
+                if http is not None:
+                    http.start()
                 await node.start()
                 # What start-up made lives as long as the process: keep it out of collections.
                 gc.collect()
@@ -151,6 +174,8 @@ async def _serve(settings: Settings) -> int:
                 return EXIT_GAVE_UP
             finally:
                 await node.stop()
+                if http is not None:
+                    await http.close()
     except CannotStart as problem:
         log.error("%s", problem)
         return EXIT_USAGE

@@ -39,7 +39,8 @@ from tidelog.testing.probe import ProbeFailed, ask_cluster, load_decoder
 __all__ = ["PORT_STEP", "ClusterFailed", "LocalCluster", "LocalNode"]
 
 PORT_STEP: Final = 10
-"""Node n listens on ``port + 10 (n − 1)`` for clients and one above that for the other nodes."""
+"""Node n listens on ``port + 10 (n − 1)`` for clients, one above that for the other nodes, and two
+above for HTTP."""
 
 OWN_SETTINGS: Final = frozenset({
     "process.roles", "node.id", "broker.id", "controller.quorum.voters",
@@ -51,6 +52,8 @@ OWN_SETTINGS: Final = frozenset({
 _LOOPBACK: Final = "127.0.0.1"
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
 _LOCK: Final = ".cluster-lock"
+_HTTP: Final = "http.listener"
+"""Empty for all nodes, or different on each."""
 _METADATA_PARTITION: Final = "__cluster_metadata-0"
 _POLL_S: Final = 0.02
 _STOP_S: Final = 30.0
@@ -77,7 +80,9 @@ class LocalCluster:
         ``server`` is a nursery that this object may have for its own, or a command to run in its
         place; ``arguments`` are given to every node.
         """
-        if clash := sorted(OWN_SETTINGS & (settings or {}).keys()):
+        self._has_http = (settings or {}).get(_HTTP) != ""
+        own = OWN_SETTINGS | {_HTTP} if self._has_http else OWN_SETTINGS
+        if clash := sorted(own & (settings or {}).keys()):
             raise ClusterFailed(
                 f"{', '.join(clash)} differs from node to node, so the launcher sets it; "
                 "to set it yourself, write a file per node and start tidelog server --config FILE"
@@ -211,19 +216,23 @@ class LocalCluster:
     # --- places ------------------------------------------------------------------------
 
     def _place(self, number: int, dialled: str, port: int | None) -> LocalNode:
-        if port is None:
-            kafka, rpc = self._ports.draw(self._bind_host), self._ports.draw(_LOOPBACK)
-        else:
-            first = port + PORT_STEP * (number - 1)
-            kafka = self._ports.want(SocketAddress(self._bind_host, first))
-            rpc = self._ports.want(SocketAddress(_LOOPBACK, first + 1))
+        first = None if port is None else port + PORT_STEP * (number - 1)
+        kafka = self._port(self._bind_host, first, 0)
+        rpc = self._port(_LOOPBACK, first, 1)
+        http = self._port(_LOOPBACK, first, 2) if self._has_http else None
         return LocalNode(
             number,
             SocketAddress(dialled, kafka.port),
             rpc,
             self.data_dir / f"node-{number}",
             self.data_dir / f"node-{number}.properties",
+            http,
         )
+
+    def _port(self, host: str, first: int | None, number: int) -> SocketAddress:
+        if first is None:
+            return self._ports.draw(host)
+        return self._ports.want(SocketAddress(host, first + number))
 
     def _take_directory(self) -> IO[str]:
         """Two launchers on one directory would overwrite each other's configuration."""
@@ -297,6 +306,7 @@ class LocalCluster:
             "listeners": f"PLAINTEXT://{clients},CONTROLLER://{node.rpc}",
             "advertised.listeners": f"PLAINTEXT://{node.kafka}",
             "log.dirs": str(node.data_dir),
+            _HTTP: "" if node.http is None else str(node.http),
             **self.settings,
         }
         return "".join(_property(name, value) for name, value in lines.items())

@@ -41,6 +41,7 @@ class LocalNode:
     rpc: SocketAddress
     data_dir: Path
     config: Path
+    http: SocketAddress | None = None
     process: NodeProcess | None = None
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
     is_wanted: bool = False
@@ -62,7 +63,7 @@ class LocalNode:
             "pid": self.process.pid if self.process is not None else None,
             "kafka": str(self.kafka),
             "rpc": str(self.rpc),
-            "http": None,
+            "http": None if self.http is None else str(self.http),
             "data_dir": str(self.data_dir),
             "config": str(self.config),
         }

@@ -186,7 +186,7 @@ def test_groups_have_settings_of_their_own() -> None:
     ("kind", "name", "code"),
     [
         (TOPIC, "nope", 3), (TOPIC, "bad name", 17), (BROKER, "2", 42), (BROKER, "x", 42),
-        (LOGGER, "2", 42), (LOGGER, "1", 0), (METRICS, "m", 42), (GROUP, "", 42), (99, "x", 42),
+        (LOGGER, "2", 42), (METRICS, "m", 42), (GROUP, "", 42), (99, "x", 42),
         (-1, "x", 42),
     ],
 )  # fmt: skip
@@ -198,6 +198,22 @@ def test_what_cannot_be_described_says_why(kind: int, name: str, code: int) -> N
         assert response.results[0].configs == ()
 
     at_desk(scenario, 1, 2)
+
+
+def test_loggers_are_described_with_the_level_in_effect() -> None:
+    async def scenario(desk: Desk) -> None:
+        response = await describe(desk, resource(LOGGER, "1"))
+        [result] = response.results
+        assert result.error_code.value == 0
+        levels = {one.name: one.value for one in result.configs}
+        assert {"root", "tidelog.broker", "tidelog.request", "tidelog.state_change"} <= set(levels)
+        assert set(levels.values()) <= {"FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"}
+        first = result.configs[0]
+        assert (first.config_source, first.read_only, first.is_sensitive) == (6, False, False)
+        only = await describe(desk, resource(LOGGER, "1", "tidelog.request"))
+        assert [one.name for one in only.results[0].configs] == ["tidelog.request"]
+
+    at_desk(scenario)
 
 
 @pytest.mark.parametrize("version", range(1, NEWEST + 1))

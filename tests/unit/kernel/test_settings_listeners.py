@@ -220,3 +220,31 @@ def test_the_older_name_of_the_node_id_will_do() -> None:
     settings = Settings.of({"broker.id": "1", "controller.quorum.voters": "1@h:9093"})
     assert settings.get_int("node.id") == 1
     assert conflicts(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "http"),
+    [
+        ({}, SocketAddress("127.0.0.1", 9644)),
+        ({"http.listener": ""}, None),
+        ({"http.listener": ":8080"}, SocketAddress("", 8080)),
+        ({"http.listener": "[::1]:8080"}, SocketAddress("::1", 8080)),
+    ],
+)
+def test_where_http_is_served(given: dict[str, str], http: SocketAddress | None) -> None:
+    settings = Settings.of({**ONE_NODE, **given})
+    assert conflicts(settings) == []
+    assert endpoints(settings).http == http
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("9644", "http.listener: '9644' is not host:port"),
+        ("h:99999", "http.listener: 'h:99999': a port is at most 65535"),
+        (":9092", "share port 9092"),
+    ],
+)
+def test_http_needs_a_port_of_its_own(given: str, says: str) -> None:
+    [conflict] = conflicts(Settings.of({**ONE_NODE, "http.listener": given}))
+    assert says in conflict

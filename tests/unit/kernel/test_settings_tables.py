@@ -85,9 +85,12 @@ def test_names_are_those_of_kafka_or_marked_as_ours() -> None:
         "compaction.absent.replica.max.ms",
         "eligible.leader.replicas.enable",
         "flush.policy",
+        "http.listener",
         "log.dir.min.free.bytes",
         "log.flush.policy",
         "log.flush.stall.timeout.ms",
+        "logging.format",
+        "logging.level",
         "peer.dial.overrides",
     }
     assert not ours & (KAFKA_BROKER_NAMES | KAFKA_TOPIC_NAMES)

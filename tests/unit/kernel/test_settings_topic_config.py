@@ -144,4 +144,4 @@ def test_chains_list_what_decides() -> None:
         Link("leader.replication.throttled.replicas", "", Origin.DEFAULT),
     )
     assert chain(TOPIC_SETTINGS["internal.segment.bytes"], {}, broker) == ()
-    assert [origin.config_source for origin in Origin] == [5, 4, 4, 4, 3, 2, 8, 1]
+    assert [origin.config_source for origin in Origin] == [5, 4, 4, 4, 3, 2, 6, 8, 1]

@@ -71,7 +71,7 @@ def test_a_cluster_serves_and_describes_itself(make: Make) -> None:
         first = described["nodes"][0]
         assert list(first) == ["id", "pid", "kafka", "rpc", "http", "data_dir", "config"]
         assert described["bootstrap"].split(",") == [n["kafka"] for n in described["nodes"]]
-        assert (first["id"], first["http"]) == (1, None)
+        assert (first["id"], first["http"]) == (1, str(cluster.nodes[1].http))
         os.kill(first["pid"], 0)
         assert Path(first["config"]).is_file() and Path(first["data_dir"]).is_dir()
     assert not any(node.is_running for node in cluster.nodes.values())

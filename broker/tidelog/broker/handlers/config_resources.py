@@ -27,6 +27,9 @@ from tidelog.wire.protocol.responses import (
     response_structs,
 )
 
+CarryOut: TypeAlias = Callable[[Any], None]
+"""Makes the changes of a resource that is this broker's alone, after nothing was found wrong."""
+
 Judge: TypeAlias = Callable[[BrokerContext, Any], Refusal | None]
 """What this broker has against a resource's changes; None leaves it to the controller."""
 
@@ -34,16 +37,26 @@ Judge: TypeAlias = Callable[[BrokerContext, Any], Refusal | None]
 class ConfigForwarder:
     """Shared by the two APIs that change settings; they differ in what a change looks like."""
 
-    def __init__(self, context: BrokerContext, forwarder: Forwarder, judge: Judge) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        forwarder: Forwarder,
+        judge: Judge,
+        carry_out: CarryOut = lambda resource: None,
+    ) -> None:
         self._context = context
         self._forwarder = forwarder
         self._judge = judge
+        self._carry_out = carry_out
 
     async def answer(self, call: Call) -> ResponseFrame:
         request: Any = call.request
         verdicts = self._verdicts(request.resources)
         if not any(verdicts):
             return await self._forwarder.forward(call, _refused_all)
+        for resource, verdict in zip(request.resources, verdicts, strict=True):
+            if verdict is not None and verdict.code is ErrorCode.NONE and not request.validate_only:
+                self._carry_out(resource)
         structs = response_structs(call.api.key, call.version)
         rest = tuple(r for r, v in zip(request.resources, verdicts, strict=True) if v is None)
         answered = iter(await self._ask(call, structs, rest) if rest else ())

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidelog.broker import log_levels
 from tidelog.broker.calls import Call
 from tidelog.broker.context import BrokerContext
 from tidelog.controller.decisions.outcome import Refused
@@ -28,7 +29,7 @@ from tidelog.kernel.settings import Link, Origin, Setting, Settings, topic_chain
 from tidelog.kernel.settings.broker_table import BROKER_SETTINGS
 from tidelog.kernel.settings.group_table import GROUP_SETTINGS
 from tidelog.kernel.settings.topic_table import TOPIC_SETTINGS
-from tidelog.kernel.settings.types import InvalidValue, Update, Value
+from tidelog.kernel.settings.types import InvalidValue, Kind, Update, Value
 from tidelog.kernel.settings.values import shown
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame, frame_response
@@ -108,7 +109,7 @@ class DescribeConfigs:
                 return self._broker()
             case ResourceType.BROKER_LOGGER:
                 self._check_own_id(name, "")
-                return []  # log levels are the node's own business
+                return _loggers()
             case ResourceType.CLIENT_METRICS:
                 raise _invalid("Client metrics subscriptions are not available here.")
             case ResourceType.GROUP:
@@ -162,6 +163,15 @@ class DescribeConfigs:
         if name != str(self._context.node_id):
             own = self._context.node_id
             raise _invalid(f"Unexpected broker id, expected {own}{besides}, but received {name}")
+
+
+def _loggers() -> list[Described]:
+    """The levels in effect; as in Kafka without synonyms, and not said to be read-only."""
+    origin, kind = Origin.LOGGER, Kind.STRING.value
+    return [
+        Described(name, log_levels.level_of(name), origin, False, False, (), kind, None)
+        for name in log_levels.logger_names()
+    ]
 
 
 _MALFORMED: Final = (

@@ -48,6 +48,8 @@ class Endpoints:
     voters: _Nodes
     bootstrap: tuple[SocketAddress, ...]
     dial_overrides: _Nodes
+    http: SocketAddress | None = None
+    """For metrics and health; none if that is off."""
 
 
 def endpoints(settings: Settings) -> Endpoints:
@@ -70,7 +72,14 @@ def endpoints(settings: Settings) -> Endpoints:
         voters=voters,
         bootstrap=_bootstrap_of(settings),
         dial_overrides=_voters_of(settings, "peer.dial.overrides"),
+        http=_http_of(settings),
     )
+
+
+def _http_of(settings: Settings) -> SocketAddress | None:
+    name = "http.listener"
+    text = settings.get_str(name)
+    return _of(name, lambda: parse_address(text, dialled=False)) if text else None
 
 
 def _listeners_of(settings: Settings, name: str, controllers: tuple[str, ...]) -> _Listeners:
@@ -208,6 +217,10 @@ def _listener_conflicts(settings: Settings, addresses: Endpoints) -> list[str]:
         if listener.protocol != "PLAINTEXT"
     ]
     found += [f"listeners: {conflict}" for conflict in same_endpoint_conflicts(listening)]
+    if addresses.http is not None and settings.is_given("http.listener"):
+        http = Listener("http.listener", addresses.http.host, addresses.http.port, "PLAINTEXT")
+        shared = same_endpoint_conflicts((*listening, http))
+        found += [conflict for conflict in shared if str(http) in conflict]
     listed = {entry.partition("://")[0].upper() for entry in settings.get_list("listeners")}
     if "broker" in roles and not addresses.clients:
         found.append("listeners: a broker needs a listener besides controller.listener.names")

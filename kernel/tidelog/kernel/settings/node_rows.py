@@ -62,6 +62,9 @@ _LISTENERS: Final = (
             "The most connections at a time from one address.", _C, AT_LEAST_0),
     Setting("max.connections.per.ip.overrides", Kind.STRING, "", _B,
             "Other limits for some addresses, host:count,host:count.", _C),
+    Setting("http.listener", Kind.STRING, "127.0.0.1:9644", _B,
+            "Where metrics, health and /v1 are served over HTTP, host:port; an empty host is every"
+            " interface, no value at all is off.", ours=True),
     Setting("peer.dial.overrides", Kind.LIST, (), _Q,
             "Where to dial a node instead of its own address, id@host:port; for proxies and"
             " tests.", ours=True),
@@ -78,6 +81,15 @@ _REQUESTS: Final = (
             "How long a broker waits for the controller to answer a forwarded request."),
     Setting("controlled.shutdown.enable", Kind.BOOLEAN, True, _B,
             "Hand leadership over before stopping."),
+)
+
+_LOGGING: Final = (
+    Setting("logging.format", Kind.STRING, "human", _B,
+            "How the node's own log is written: for people, or a JSON object a line.",
+            allowed=OneOf(("human", "json")), ours=True),
+    Setting("logging.level", Kind.STRING, "INFO", _B,
+            "What is written there, unless a logger was given a level of its own while the node"
+            " runs.", allowed=OneOf(("DEBUG", "INFO", "WARNING", "ERROR")), ours=True),
 )
 
 _LIVENESS: Final = (
@@ -155,6 +167,7 @@ NODE_ROWS: Final = (
     *_IDENTITY,
     *_LISTENERS,
     *_REQUESTS,
+    *_LOGGING,
     *_LIVENESS,
     *_QUORUM,
     *_TOPICS,

@@ -36,6 +36,7 @@ class Origin(Enum):
     OVERRIDE = "override"
     DYNAMIC_DEFAULT = "dynamic default"
     DYNAMIC_BROKER = "dynamic broker"
+    LOGGER = "broker logger"
     GROUP = "group"
     TOPIC = "topic"
 
@@ -53,6 +54,7 @@ _CONFIG_SOURCES: Final = {
     Origin.ENVIRONMENT: 4,
     Origin.FILE: 4,
     Origin.DEFAULT: 5,
+    Origin.LOGGER: 6,
     Origin.GROUP: 8,
 }
 _STRENGTH: Final = {origin: strength for strength, origin in enumerate(Origin)}

@@ -1,0 +1,261 @@
+"""A running node as the metrics and the JSON see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tidelog.broker.broker_role import BrokerRole
+from tidelog.broker.controller_role import ControllerRole
+from tidelog.broker.metrics.facts import (
+    CommittedFacts,
+    DirectoryFacts,
+    FollowerFacts,
+    GroupFacts,
+    Readiness,
+    ReplicaFacts,
+)
+from tidelog.broker.metrics.requests import RequestMeters
+from tidelog.broker.node import Node
+from tidelog.controller.client.lifecycle import BrokerState
+from tidelog.controller.metadata.image import MetadataImage
+from tidelog.controller.quorum.meters import QuorumMeters
+from tidelog.controller.raft.node import QuorumStatus
+from tidelog.controller.service.meters import ControllerMeters
+from tidelog.coordinator.groups import GroupKind, ListedGroup
+from tidelog.coordinator.runtime.group_shard import GroupShard
+from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.ids import NodeId
+from tidelog.kernel.meters import Spread
+from tidelog.kernel.ports import Disk
+from tidelog.kernel.real import OsDisk
+from tidelog.replication.meters import TopicMeters
+from tidelog.replication.partition import Partition
+from tidelog.replication.replicas import ReplicaSet
+
+_NO_DATA: Final = "the metadata has not reached this broker's registration yet"
+
+
+class BrokerFacts:
+    """A ``BrokerView``."""
+
+    def __init__(self, role: BrokerRole, disk: Disk) -> None:
+        self._role = role
+        self._disk = disk
+
+    @property
+    def state(self) -> int:
+        return self._role.client.state.value
+
+    @property
+    def connections(self) -> int:
+        return self._role.server.connections
+
+    @property
+    def requests(self) -> RequestMeters:
+        return self._role.server.meters
+
+    @property
+    def topics(self) -> TopicMeters:
+        return self._role.replicas.meters
+
+    @property
+    def flush_durations_ms(self) -> Spread:
+        return self._role.replicas.keeper.flush_durations_ms
+
+    @property
+    def waiting_fetches(self) -> int:
+        partitions = self._role.replicas.partitions.values()
+        return len({waiter for one in partitions for waiter in one.waiting_fetches})
+
+    @property
+    def metadata_offset(self) -> int:
+        return self._role.client.feed.image.offset
+
+    def replicas(self) -> Iterator[ReplicaFacts]:
+        replicas = self._role.replicas
+        for partition in list(replicas.partitions.values()):
+            yield replica_facts(replicas, partition)
+
+    def groups(self) -> Iterator[GroupFacts]:
+        for shard in list(self._role.coordination.groups.shards()):
+            if not isinstance(shard, ErrorCode):
+                for listed in list(shard.groups()):
+                    yield self._group(shard, listed)
+
+    def _group(self, shard: GroupShard, listed: ListedGroup) -> GroupFacts:
+        is_consumer = listed.kind is GroupKind.CONSUMER
+        found = (shard.describe_consumer if is_consumer else shard.describe)(listed.group_id)
+        fetched = shard.fetch(listed.group_id, None, require_stable=False)
+        return GroupFacts(
+            listed.group_id,
+            listed.kind.value,
+            listed.state,
+            0 if isinstance(found, tuple) else len(found.members),
+            ()
+            if isinstance(fetched, ErrorCode)
+            else tuple(
+                CommittedFacts(
+                    one.topic, one.partition, one.offset, self._end(one.topic, one.partition)
+                )
+                for one in fetched
+                if one.error is ErrorCode.NONE and one.offset >= 0
+            ),
+        )
+
+    def _end(self, topic: str, index: int) -> int | None:
+        found = self._role.replicas.lookup(topic, index)
+        return None if isinstance(found, ErrorCode) else found.log.high_watermark
+
+    def directories(self) -> Sequence[DirectoryFacts]:
+        return [
+            DirectoryFacts(
+                directory.path,
+                directory.failure,
+                0 if directory.failure else self._disk.free_bytes(directory.path),
+                0 if directory.failure else self._disk.total_bytes(directory.path),
+            )
+            for directory in self._role.replicas.keeper.directories.values()
+        ]
+
+
+def replica_facts(replicas: ReplicaSet, partition: Partition) -> ReplicaFacts:
+    log, state, leader = partition.log, partition.state, partition.leader
+    follows = partition.follower is not None
+    role = "leader" if leader is not None else "follower" if follows else "none"
+    assigned = () if state is None else state.replicas
+    return ReplicaFacts(
+        topic=log.tp.topic,
+        partition=log.tp.partition,
+        role=role if partition.failure is None else "offline",
+        leader=-1 if state is None else state.leader,
+        leader_epoch=partition.leader_epoch,
+        replicas=assigned,
+        isr=() if state is None else state.isr,
+        min_isr=min(log.config.min_insync_replicas, len(assigned)),
+        is_reassigning=state is not None and state.is_reassigning,
+        log_start=log.log_start,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_end=log.end_offset,
+        flushed_end=log.flushed_end,
+        size=log.size,
+        segments=len(log.segments),
+        lag=replicas.lag_of_follower(partition) if follows else 0,
+        followers=()
+        if leader is None
+        else tuple(
+            FollowerFacts(node, max(0, log.end_offset - one.flushed_end), node in leader.isr)
+            for node, one in leader.remotes.items()
+        ),
+        waiting_produces=partition.waiting_produces,
+    )
+
+
+class ControllerFacts:
+    """A ``ControllerView``."""
+
+    def __init__(self, role: ControllerRole) -> None:
+        self._role = role
+
+    @property
+    def is_active(self) -> bool:
+        return self._role.controller.is_active
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._role.controller.committed
+
+    @property
+    def meters(self) -> ControllerMeters:
+        return self._role.controller.meters
+
+    @property
+    def quorum_meters(self) -> QuorumMeters:
+        return self._role.quorum.meters
+
+    @property
+    def quorum(self) -> QuorumStatus | None:
+        raft = self._role.quorum.raft
+        return None if raft is None else raft.status
+
+
+class NodeFacts:
+    """A ``NodeView``."""
+
+    def __init__(self, node: Node, cluster_id: str, disk: Disk) -> None:
+        self._node = node
+        self._disk = disk
+        self.cluster_id = cluster_id
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._node.node_id
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self._node.roles
+
+    @property
+    def broker(self) -> BrokerFacts | None:
+        role = self._node.broker
+        return None if role is None else BrokerFacts(role, self._disk)
+
+    @property
+    def controller(self) -> ControllerFacts | None:
+        role = self._node.controller
+        return None if role is None else ControllerFacts(role)
+
+    @property
+    def image(self) -> MetadataImage:
+        if self._node.broker is not None:
+            return self._node.broker.client.feed.image
+        if self._node.controller is not None:
+            return self._node.controller.controller.committed
+        return MetadataImage()
+
+    @property
+    def active_controller(self) -> NodeId | None:
+        if self._node.controller is not None:
+            return self._node.controller.quorum.leader_id
+        return None if self._node.broker is None else self._node.broker.client.active_controller
+
+    @property
+    def sync_durations_ms(self) -> Spread | None:
+        return self._disk.sync_times.durations_ms if isinstance(self._disk, OsDisk) else None
+
+    def readiness(self) -> Readiness:
+        reasons: list[str] = []
+        if "controller" in self.roles:
+            reasons += _not_ready_controller(self._node.controller)
+        if "broker" in self.roles:
+            reasons += _not_ready_broker(self._node.broker)
+        return Readiness(tuple(reasons))
+
+
+def _not_ready_controller(role: ControllerRole | None) -> list[str]:
+    if role is None or role.quorum.raft is None:
+        return ["the controller has not started yet"]
+    if role.quorum.leader_id is None:
+        return ["the quorum has no leader that this node knows of"]
+    return []
+
+
+def _not_ready_broker(role: BrokerRole | None) -> list[str]:
+    """Registered, caught up with the metadata, unfenced, in service: in that order."""
+    if role is None:
+        return ["the broker has not started yet"]
+    client = role.client
+    epoch = client.lifecycle.epoch
+    if epoch is None:
+        return ["the broker is not registered: it recovers its logs, or finds no controller"]
+    if client.feed.image.offset < epoch:
+        return [_NO_DATA]
+    if client.state is not BrokerState.RUNNING:
+        return [f"the broker is {client.state.name.lower().replace('_', ' ')}"]
+    registration = client.feed.image.brokers.get(role.context.node_id)
+    if client.lifecycle.is_fenced or registration is None or registration.fenced:
+        return ["the broker is fenced"]
+    if (silent_ms := client.silence_ms()) is not None:
+        return [f"no controller has answered for {silent_ms / 1000:.1f} s"]
+    return []
