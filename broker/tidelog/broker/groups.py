@@ -59,7 +59,18 @@ class Groups:
         topic = self._context.image.topics.named(CONSUMER_OFFSETS)
         if topic is None or not topic.partitions:
             return ErrorCode.NOT_COORDINATOR
-        return self._shards.find(coordinator_partition(group_id, len(topic.partitions)))
+        index = coordinator_partition(group_id, len(topic.partitions))
+        found = self._shards.find(index)
+        ref = PartitionRef(topic.topic_id, index)
+        if found is ErrorCode.NOT_COORDINATOR and self._is_to_come(ref):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return found
+
+    def _is_to_come(self, ref: PartitionRef) -> bool:
+        """Whether this broker is to lead a partition whose log is still being made."""
+        state = self._context.image.topics.partition(ref)
+        is_ours = state is not None and state.leader == self._context.node_id
+        return is_ours and ref not in self._replicas.partitions
 
     def shards(self) -> Iterator[GroupShard | ErrorCode]:
         """All that are here; an error in place of one that loads."""
