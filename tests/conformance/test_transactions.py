@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 
+import kafka
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.structs import OffsetAndMetadata
 from transactional_copier import Copier, poll_of, read_committed
 
 from tidelog.coordinator.partitioning import coordinator_partition
@@ -104,6 +106,55 @@ def test_a_transaction_that_takes_too_long_is_aborted(cluster: LocalCluster) -> 
         time.sleep(0.2)
     with pytest.raises(KafkaException):
         slow.commit_transaction(30)
+
+
+def test_kafka_python_copies_exactly_once(cluster: LocalCluster) -> None:
+    source, target = new_topic(cluster, "source"), new_topic(cluster, "target")
+    feeder = producer_of(cluster, f"feeder of {source}")
+    for number in range(4):
+        feeder.begin_transaction()
+        write(feeder, source, *(f"{number}-{index}" for index in range(10)))
+        if number % 2:
+            feeder.abort_transaction(30)
+        else:
+            feeder.commit_transaction(30)
+    servers = cluster.bootstrap.split(",")
+    consumer = kafka.KafkaConsumer(
+        source,
+        bootstrap_servers=servers,
+        group_id=f"copier of {source}",
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=servers, transactional_id=f"copier to {target}"
+    )
+    producer.init_transactions()
+    copied = 0
+    deadline = time.monotonic() + 60
+    while copied < 20:
+        assert time.monotonic() < deadline, f"{copied} of 20 were copied"
+        records = consumer.poll(500)
+        if not records:
+            continue
+        producer.begin_transaction()
+        for place, messages in records.items():
+            for message in messages:
+                producer.send(target, message.value, partition=place.partition)
+                copied += 1
+        positions = {
+            place: OffsetAndMetadata(consumer.position(place), "", -1)
+            for place in consumer.assignment()
+        }
+        producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+        producer.commit_transaction()
+    consumer.close()
+    producer.close()
+    found = read_committed(cluster.bootstrap, source, PARTITIONS)
+    expected = {index: [value for _, value in rows] for (_, index), rows in found.items()}
+    found = read_committed(cluster.bootstrap, target, PARTITIONS)
+    assert {i: [value for _, value in rows] for (_, i), rows in found.items()} == expected
 
 
 def coordinator_of(cluster: LocalCluster, name: str) -> int:
