@@ -26,6 +26,7 @@ from tidelog.controller.raft.model import ReplicaKey, Term, Voters
 from tidelog.controller.raft.node import QuorumStatus, ReplicaStatus
 from tidelog.controller.raft.roles import Role
 from tidelog.controller.service.meters import ControllerMeters
+from tidelog.coordinator.classic.history import Cause, CauseKind, Rebalance
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import (
     NO_OFFSET,
@@ -91,6 +92,12 @@ class PretendedBroker:
 
     def groups(self) -> Iterator[GroupFacts]:
         return iter(self.coordinated)
+
+    def rebalances(self, group_id: str) -> tuple[Rebalance, ...] | None:
+        if group_id not in {one.group_id for one in self.coordinated}:
+            return None
+        cause = Cause(5, CauseKind.JOINED, "m-1")
+        return (Rebalance(5, [cause], 0, 3, "m-1", ("m-0",), 9, 11), Rebalance(20, [cause]))
 
     def directories(self) -> Sequence[DirectoryFacts]:
         return [

@@ -26,6 +26,7 @@ from tidelog.kernel.ids import NodeId
 from tidelog.kernel.settings.load import load
 
 Ask = Callable[..., Awaitable[ClientResponse]]
+GROUP = "g"
 
 
 def at_node(node: PretendedNode, scenario: Callable[[Any], Awaitable[None]]) -> None:
@@ -119,7 +120,7 @@ def mismatches(schema: dict[str, Any], value: Any, where: str = "$") -> list[str
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: str(route.path))
 def test_answers_are_as_the_document_says(route: Any) -> None:
-    status, told = get(route.path.replace("{topic}", "t"))
+    status, told = get(route.path.replace("{topic}", "t").replace("{group}", GROUP))
     assert status == 200
     document = openapi("1.2.3")["paths"][route.path]["get"]
     schema = document["responses"]["200"]["content"]["application/json"]["schema"]
@@ -154,6 +155,22 @@ def test_a_groups_lag_is_known_or_null() -> None:
     [first, _] = get("/v1/groups")[1]["groups"]
     assert first["lag"] is None
     assert [offset["lag"] for offset in first["offsets"]] == [20, None]
+
+
+def test_rebalances_are_told_by_the_coordinator() -> None:
+    _, told = get(f"/v1/groups/{GROUP}/rebalances")
+    assert told["coordinated_here"] is True
+    first, going_on = told["rebalances"]
+    assert first["causes"] == [{"at_ms": 5, "member_id": "m-1", "kind": "joined"}]
+    assert (first["ended_ms"], first["dropped"]) == (11, ["m-0"])
+    assert (going_on["ended_ms"], going_on["generation"]) == (None, None)
+    assert get("/v1/groups/a%2Fb%20c/rebalances") == (
+        200,
+        {"group": "a/b c", "coordinated_here": False, "rebalances": []},
+    )
+    node = PretendedNode(roles=("controller",))
+    node.broker = None
+    assert get("/v1/groups/g/rebalances", node)[1]["coordinated_here"] is False
 
 
 def test_a_node_that_is_only_a_broker_has_no_part_in_the_quorum() -> None:

@@ -15,6 +15,7 @@ from tidelog.controller.metadata.brokers import BrokerRegistration
 from tidelog.controller.metadata.partitions import PartitionState
 from tidelog.controller.metadata.records import LEADERLESS
 from tidelog.controller.metadata.topics import TopicImage
+from tidelog.coordinator.classic.history import Rebalance
 
 Json: TypeAlias = Mapping[str, Any]
 Arguments: TypeAlias = Mapping[str, str]
@@ -165,6 +166,32 @@ def _group(one: GroupFacts) -> Json:
             }
             for offset in one.offsets
         ],
+    }
+
+
+def rebalances(view: NodeView, arguments: Arguments) -> Json:
+    """Whoever wants to know asks all nodes: one of them coordinates the group."""
+    found = None if view.broker is None else view.broker.rebalances(arguments["group"])
+    return {
+        "group": arguments["group"],
+        "coordinated_here": found is not None,
+        "rebalances": [_rebalance(one) for one in found or ()],
+    }
+
+
+def _rebalance(one: Rebalance) -> Json:
+    return {
+        "started_ms": one.started_ms,
+        "joined_ms": one.joined_ms,
+        "ended_ms": one.ended_ms,
+        "generation": one.generation,
+        "causes": [
+            {"at_ms": cause.at_ms, "member_id": cause.member_id, "kind": cause.kind.value}
+            for cause in one.causes
+        ],
+        "causes_left_out": one.causes_left_out,
+        "last_to_join": one.last_to_join,
+        "dropped": list(one.dropped),
     }
 
 

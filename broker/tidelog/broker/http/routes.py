@@ -70,6 +70,12 @@ _GROUP: Final = record(
         lag=nullable(INT),
     )},
 )  # fmt: skip
+_REBALANCE: Final = record(
+    started_ms=INT, joined_ms=nullable(INT), ended_ms=nullable(INT), generation=nullable(INT),
+    causes={"type": "array", "items": record(at_ms=INT, member_id=STRING, kind=STRING)},
+    causes_left_out=INT, last_to_join=nullable(STRING),
+    dropped={"type": "array", "items": STRING},
+)  # fmt: skip
 _QUORUM: Final = {
     "type": "object",
     "required": ["active_controller", "role"],
@@ -116,6 +122,16 @@ ROUTES: Final = (
         " this node holds no replica of a partition.",
         answers.groups,
         listing("groups", _GROUP),
+    ),
+    Route(
+        "/v1/groups/{group}/rebalances",
+        "The last rebalances of a group, if this node coordinates it: why, how long, who was last.",
+        answers.rebalances,
+        record(
+            group=STRING,
+            coordinated_here=BOOL,
+            rebalances={"type": "array", "items": _REBALANCE},
+        ),
     ),
     Route(
         "/v1/quorum",

@@ -16,6 +16,7 @@ from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.quorum.meters import QuorumMeters
 from tidelog.controller.raft.node import QuorumStatus
 from tidelog.controller.service.meters import ControllerMeters
+from tidelog.coordinator.classic.history import Rebalance
 from tidelog.kernel.meters import Spread
 from tidelog.replication.meters import TopicMeters
 
@@ -136,6 +137,10 @@ class BrokerView(Protocol):
     def replicas(self) -> Iterator[ReplicaFacts]: ...
 
     def groups(self) -> Iterator[GroupFacts]: ...
+
+    def rebalances(self, group_id: str) -> tuple[Rebalance, ...] | None:
+        """The last ones of a group, oldest first; None if it is not coordinated here."""
+        ...
 
     def directories(self) -> Sequence[DirectoryFacts]: ...
 

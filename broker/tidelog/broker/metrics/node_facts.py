@@ -22,6 +22,7 @@ from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.quorum.meters import QuorumMeters
 from tidelog.controller.raft.node import QuorumStatus
 from tidelog.controller.service.meters import ControllerMeters
+from tidelog.coordinator.classic.history import Rebalance
 from tidelog.coordinator.groups import GroupKind, ListedGroup
 from tidelog.coordinator.runtime.group_shard import GroupShard
 from tidelog.kernel.errors import ErrorCode
@@ -82,6 +83,10 @@ class BrokerFacts:
             if not isinstance(shard, ErrorCode):
                 for listed in list(shard.groups()):
                     yield self._group(shard, listed)
+
+    def rebalances(self, group_id: str) -> tuple[Rebalance, ...] | None:
+        shard = self._role.coordination.groups.find(group_id)
+        return None if isinstance(shard, ErrorCode) else shard.rebalances(group_id)
 
     def _group(self, shard: GroupShard, listed: ListedGroup) -> GroupFacts:
         is_consumer = listed.kind is GroupKind.CONSUMER
