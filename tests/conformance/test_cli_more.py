@@ -113,6 +113,10 @@ def test_an_active_group_is_not_reset(run: Run, cluster: LocalCluster, topic: st
         refused = run("group", "reset-offsets", group, "--all-topics", "--to-earliest", "--execute")
         assert (refused.returncode, "is inactive" in refused.stderr) == (1, True)
         assert "could not be deleted" in run("group", "delete", group).stderr
+        (first,) = loaded(run("group", "explain", group, "--json"))
+        assert first["causes"][0]["kind"] == "joined"
+        assert first["last_to_join"] == described["members"][0]["member_id"]
+        assert first["duration_ms"] >= 0
     finally:
         member.terminate()
         assert member.wait(30) == 0

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Final
 
 from tidelog.cli.ask import Connection, parse_bootstrap
-from tidelog.cli.brokers import Brokers, ClusterDescription, describe_cluster
+from tidelog.cli.brokers import BrokerNode, Brokers, ClusterDescription, describe_cluster
 from tidelog.cli.configs import Entity, Kind, describe_entity
 from tidelog.cli.doctor_checks import (
     INTERNAL_TOPICS,
@@ -37,12 +37,14 @@ from tidelog.cli.exit_codes import OK, PROBLEM
 from tidelog.cli.failures import CommandFailed
 from tidelog.cli.features import ask_spoken
 from tidelog.cli.log_dirs import describe_directories
+from tidelog.cli.node_http import NoHttp, fetch, find_http
 from tidelog.cli.quorum import ask_quorum
 from tidelog.cli.tables import table
 from tidelog.cli.topics import Topic, describe_topics, list_topics
 from tidelog.kernel.addresses import SocketAddress
 
 _CONNECT_S: Final = 5.0
+_SECOND_MS: Final = 1000.0
 _MARKS: Final = {Level.OK: "ok", Level.WARNING: "WARN", Level.PROBLEM: "FAIL"}
 
 
@@ -116,6 +118,23 @@ def _on_nodes(
             fix = f"compare advertised.listeners of the brokers, and port mappings to broker {node}"
             yield Verdict("listeners", Level.PROBLEM, text, fix)
     yield from judge_versions({node: ask_spoken(brokers.to(node)) for node in usable})
+    for node in usable:
+        yield from _on_clock(brokers, cluster.brokers[node])
+
+
+def _on_clock(brokers: Brokers, node: BrokerNode) -> Iterator[Verdict]:
+    """The Kafka protocol tells no time, HTTP does: in whole seconds, where it is served."""
+    try:
+        address = find_http(brokers, node)
+        before_ms = _now_ms()
+        told = fetch(address, "/healthz")
+        after_ms = _now_ms()
+    except (NoHttp, CommandFailed):
+        return
+    if told.date_ms is not None:
+        skew_ms = told.date_ms + _SECOND_MS / 2 - (before_ms + after_ms) / 2
+        what = f"the clock of broker {node.node_id}"
+        yield judge_clock(what, skew_ms, after_ms - before_ms + _SECOND_MS)
 
 
 def _on_cluster(

@@ -220,3 +220,16 @@ def delete_offsets(
         raise typer.BadParameter("name a topic: --topic")
     with reported(FAILED):
         forget(bootstrap_server, group, topic, as_json=json)
+
+
+@app.command()
+def explain(
+    group: GroupName,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: AsJson = False,
+) -> None:
+    """Say why the group rebalanced lately, how long it took, and who held it up."""
+    from tidelog.cli.group_explain import explain as tell
+
+    with reported(FAILED):
+        tell(bootstrap_server, group, as_json=json)

@@ -26,6 +26,7 @@ from tidelog.cli.doctor_checks import (
     summary,
 )
 from tidelog.cli.log_dirs import Directory
+from tidelog.cli.node_http import Answer, NoHttp
 from tidelog.cli.topics import Partition, Topic
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.errors import ErrorCode
@@ -184,6 +185,7 @@ class Patient(ScriptedBrokers):
         )
         self.replicas: tuple[int, ...] = (1, 2)
         self.skew_ms = 0
+        self.broker_skew_ms = 0
         self.free = 90
         self.level = 2
         self.error = ErrorCode.NONE
@@ -197,7 +199,12 @@ class Patient(ScriptedBrokers):
         (resource,) = request.resources
         if self.swapped and resource.resource_type == 4:
             return {"results": [{"error_code": ErrorCode.INVALID_REQUEST}]}
-        configs = [{"name": "offsets.topic.replication.factor", "value": "2", "config_source": 4}]
+        values = {"offsets.topic.replication.factor": "2", "http.listener": ":9644"}
+        configs = [
+            {"name": name, "value": value, "config_source": 4}
+            for name, value in values.items()
+            if name in (resource.configuration_keys or ())
+        ]
         return {"results": [{"configs": configs if resource.resource_type == 4 else []}]}
 
     def quorum(self, request: Any) -> Mapping[str, Any]:
@@ -205,6 +212,13 @@ class Patient(ScriptedBrokers):
         voter = {"replica_id": 1, "last_caught_up_timestamp": now_ms}
         partition = {"leader_id": 1, "current_voters": [voter]}
         return {"topics": [{"topic_name": "m", "partitions": [partition]}]}
+
+    def fetch(self, address: SocketAddress, path: str) -> Answer:
+        """HTTP tells whole seconds."""
+        assert (path, address.port) == ("/healthz", 9644)
+        if address.host == "node-1":
+            raise NoHttp("off")
+        return Answer({}, int(doctor._now_ms() + self.broker_skew_ms) // 1000 * 1000)
 
     def directories(self, request: Any) -> Mapping[str, Any]:
         return {"results": [{"log_dir": "/d", "total_bytes": 100, "usable_bytes": self.free}]}
@@ -225,6 +239,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> Patient:
     made = Patient()
     made.install(monkeypatch)
     monkeypatch.setattr(doctor, "reach", lambda address: Reached(str(address), ("10.0.0.1",)))
+    monkeypatch.setattr(doctor, "fetch", made.fetch)
     return made
 
 
@@ -244,6 +259,7 @@ def test_a_sound_cluster(tidelog: Run, patient: Patient) -> None:
     [
         ({"replicas": (1,)}, 0, "tidelog reassign generate __consumer_offsets"),
         ({"skew_ms": 3_600_000}, 1, "ahead of this machine's"),
+        ({"broker_skew_ms": -3_600_000}, 1, "the clock of broker 2 is"),
         ({"free": 3}, 1, "GiB free (3%)"),
         ({"level": 1}, 0, "tidelog features upgrade f=2"),
         ({"swapped": True}, 1, "does not answer as broker 1"),
