@@ -92,11 +92,16 @@ class StateChanges:
         self.isr_expands = 0
         self._untold: deque[tuple[str, PartitionState | None, PartitionState, Change, int]]
         self._untold = deque()
+        self._is_telling = False
 
     def note(self, delta: MetadataDelta) -> None:
         for ref in delta.partitions:
             self._note(ref, delta)
-        if self._untold:
+        self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if self._untold and not self._is_telling:
+            self._is_telling = True
             asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _note(self, ref: PartitionRef, delta: MetadataDelta) -> None:
@@ -111,15 +116,15 @@ class StateChanges:
         if before is not None and before.leader == after.leader == me:
             self.isr_shrinks += len(after.isr) < len(before.isr)
             self.isr_expands += len(after.isr) > len(before.isr)
-        if log.isEnabledFor(logging.INFO):
-            name = f"{delta.after.topics.by_id[ref.topic_id].name}-{ref.partition}"
-            self._untold.append((name, before, after, change, delta.after.offset))
+        # Whether anybody reads it or not: what the loop does must not depend on a log level.
+        name = f"{delta.after.topics.by_id[ref.topic_id].name}-{ref.partition}"
+        self._untold.append((name, before, after, change, delta.after.offset))
 
     def _tell_some(self) -> None:
         for _ in range(min(_LINES_PER_TURN, len(self._untold))):
             _tell(*self._untold.popleft())
-        if self._untold:
-            asyncio.get_running_loop().call_soon(self._tell_some)
+        self._is_telling = False
+        self._tell_soon()
 
 
 def _tell(
