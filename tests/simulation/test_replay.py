@@ -12,7 +12,6 @@ import pytest
 
 from tidelog.simulation import runner
 from tidelog.simulation.__main__ import main
-from tidelog.simulation.cluster_run import ClusterRun
 from tidelog.simulation.history import Violation
 from tidelog.simulation.quorum_run import QuorumRun
 from tidelog.simulation.runner import Order, describe_failure, run_many, run_one, shrunk
@@ -25,7 +24,7 @@ SCRIPT = (
 )
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("quorum", 3), ("cluster", 4)])
+@pytest.mark.parametrize(("kind", "seed"), [("quorum", 3), ("cluster", 4), ("groups", 15)])
 def test_a_seed_replays_in_other_processes_whatever_their_hash_seed(kind: str, seed: int) -> None:
     told = set()
     for hash_seed in ("0", "4711"):
@@ -116,4 +115,4 @@ def test_a_look_at_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_kinds_are_those_the_command_knows() -> None:
-    assert {QuorumRun.kind, ClusterRun.kind} == KNOWN_KINDS
+    assert {"quorum", "cluster", "groups"} == KNOWN_KINDS

@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900
+_SEED_KINDS = ("cluster", "quorum", "groups", "transactions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def _copy_without(mutant: Mutant, folder: Path) -> None:
 
 def _try(detector: str, folder: str) -> str | None:
     kind, _, seed = detector.partition(":")
-    if kind in ("cluster", "quorum") and seed.isdecimal():
+    if kind in _SEED_KINDS and seed.isdecimal():
         run = _python(folder, "-c", _SEED, kind, seed)
         return run.stdout.strip()[:150] or None if run.returncode else None
     run = _python(

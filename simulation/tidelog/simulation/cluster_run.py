@@ -12,7 +12,7 @@ from tidelog.simulation.network import NetworkSettings
 from tidelog.simulation.partition_checks import PartitionChecks
 from tidelog.simulation.random import SimRandom
 from tidelog.simulation.seed_run import CONVERGE_S, SeedRun
-from tidelog.simulation.workload import Workload, draw_workload
+from tidelog.simulation.workload import Workload, WorkloadPlan, draw_workload
 
 
 class ClusterRun(SeedRun):
@@ -30,7 +30,7 @@ class ClusterRun(SeedRun):
         )
         self.workload = Workload(
             self.cluster,
-            draw_workload(world.random.fork("workload"), len(brokers)),
+            self.draw_workload(world.random.fork("workload"), len(brokers)),
             self.history,
             world.random.fork("clients"),
             may_be_damaged=bool(self.flipped),
@@ -53,6 +53,9 @@ class ClusterRun(SeedRun):
             network=NetworkSettings(quality),
             max_disk_delay_ms=random.choice((2.0, 10.0, 40.0)),
         )
+
+    def draw_workload(self, random: SimRandom, brokers: int) -> WorkloadPlan:
+        return draw_workload(random, brokers)
 
     async def begin(self) -> None:
         await self.workload.begin()

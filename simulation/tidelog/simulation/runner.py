@@ -13,10 +13,13 @@ from typing import Final, TextIO
 
 from tidelog.simulation.cluster_run import ClusterRun
 from tidelog.simulation.fault_schedule import FaultSchedule, shrink
+from tidelog.simulation.group_run import GroupRun
 from tidelog.simulation.quorum_run import QuorumRun
 from tidelog.simulation.seed_run import SeedResult, SeedRun, run_seed
 
-KINDS: Final[dict[str, type[SeedRun]]] = {run.kind: run for run in (QuorumRun, ClusterRun)}
+KINDS: Final[dict[str, type[SeedRun]]] = {
+    run.kind: run for run in (QuorumRun, ClusterRun, GroupRun)
+}
 
 _SEEDS_PER_PROCESS: Final = 50
 

@@ -138,6 +138,7 @@ class SimKafkaClient:
         self._bootstrap = tuple(bootstrap)
         self._next_bootstrap = 0
         self._addresses: dict[int, SocketAddress] = {}
+        self._coordinators: dict[int, SocketAddress] = {}
         self._links: dict[SocketAddress, BrokerLink] = {}
         self._dialling: dict[SocketAddress, asyncio.Lock] = {}
         self.leaders: dict[tuple[str, int], Leadership] = {}
@@ -153,7 +154,7 @@ class SimKafkaClient:
 
     async def link(self, node: int) -> BrokerLink:
         """A connection to one broker; ``NotSent`` if there is none to be had."""
-        address = self._addresses.get(node)
+        address = self._addresses.get(node) or self._coordinators.get(node)
         if address is None:
             raise NotSent(f"the address of broker {node} is not known")
         return await self._link(address)
@@ -176,6 +177,10 @@ class SimKafkaClient:
         for topic in answer.topics:
             for one in topic.partitions:
                 self._learn(str(topic.name), topic.topic_id, one)
+
+    def note_address(self, node: int, address: SocketAddress) -> None:
+        """A broker told where a coordinator is. Metadata is asked for elsewhere, too."""
+        self._coordinators[node] = address
 
     def _learn(self, topic: str, topic_id: Any, one: Any) -> None:
         key = (topic, int(one.partition_index))

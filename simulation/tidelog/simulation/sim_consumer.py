@@ -31,16 +31,19 @@ class SimConsumer:
         history: History,
         *,
         may_be_damaged: bool,
+        position: int = 0,
+        max_wait_ms: int = 500,
     ) -> None:
         """``may_be_damaged``: a leader's disk may show what was never written there."""
         self.name = name
-        self.position = 0
+        self.position = position
         self.high_watermark = -1
         """As the last answer had it."""
         self._client = client
         self._partition = partition
         self._history = history
         self._may_be_damaged = may_be_damaged
+        self._max_wait_ms = max_wait_ms
         self._last_epoch = -1
         self._is_stopping = False
 
@@ -53,7 +56,7 @@ class SimConsumer:
 
     async def run(self) -> None:
         while not self._is_stopping:
-            if not await self._read_some():
+            if not await self.read_some():
                 await asyncio.sleep(_RETRY_S)
                 await self._refresh()
 
@@ -63,7 +66,7 @@ class SimConsumer:
         except NoAnswer:
             await asyncio.sleep(_RETRY_S)
 
-    async def _read_some(self) -> bool:
+    async def read_some(self) -> bool:
         """One fetch; False if the leader must be looked for."""
         known = self._client.leaders.get(self._partition)
         if known is None or known.leader < 0:
@@ -74,7 +77,7 @@ class SimConsumer:
             self.position,
             leader_epoch=known.leader_epoch,
             last_epoch=self._last_epoch,
-            max_wait_ms=500,
+            max_wait_ms=self._max_wait_ms,
             max_bytes=_MAX_BYTES,
         )
         try:

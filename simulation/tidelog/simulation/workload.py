@@ -11,19 +11,18 @@ Owner: the run of one seed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tidelog.kernel.errors import ErrorCode
 from tidelog.simulation import kafka_messages
 from tidelog.simulation.administrator import Administrator
+from tidelog.simulation.clients import Clients
 from tidelog.simulation.cluster import SimCluster
 from tidelog.simulation.history import History, PartitionName
 from tidelog.simulation.random import SimRandom
 from tidelog.simulation.sim_client import NoAnswer, SimKafkaClient
 from tidelog.simulation.sim_consumer import SimConsumer
-from tidelog.simulation.sim_node import client_address
 from tidelog.simulation.sim_producer import CarelessProducer, IdempotentProducer
 
 TOPIC: Final = "orders"
@@ -71,12 +70,12 @@ class Workload:
         self.plan = plan
         self.history = history
         self._cluster = cluster
+        self._clients = Clients(cluster)
         self._random = random
         self._may_be_damaged = may_be_damaged
         self._producers: list[IdempotentProducer | CarelessProducer] = []
         self._consumers: list[SimConsumer] = []
         self._admin: Administrator | None = None
-        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def partitions(self) -> list[PartitionName]:
@@ -84,7 +83,7 @@ class Workload:
 
     async def begin(self) -> None:
         """Create the topic and start all clients."""
-        await self._in_client("creator", self._create_topic)
+        await self._clients.do("creator", self._create_topic)
         for partition in self.partitions:
             for number in range(self.plan.producers_per_partition):
                 self._start_producer(partition, number)
@@ -114,7 +113,7 @@ class Workload:
         await self._until(is_read, self._describe_readers, within_s)
         for consumer in self._consumers:
             consumer.stop()
-        await self._until(lambda: all(task.done() for task in self._tasks), lambda: "clients end")
+        await self._until(lambda: self._clients.are_done, lambda: "clients end")
 
     async def _until(self, condition: Any, describe: Any, within_s: float = 60.0) -> None:
         try:
@@ -139,25 +138,9 @@ class Workload:
 
     # --- clients -----------------------------------------------------------------------
 
-    def _client(self, name: str) -> SimKafkaClient:
-        process = self._cluster.network.boot(name)
-        brokers = [client_address(node) for node in self._cluster.plan.brokers]
-        return SimKafkaClient(self._cluster.network, process, brokers)
-
-    def _run(self, client: SimKafkaClient, work: Coroutine[Any, Any, None]) -> None:
-        task = client.start(work)
-        self._tasks.append(task)
-        task.add_done_callback(self._client_ended)
-
-    def _client_ended(self, task: asyncio.Task[None]) -> None:
-        """A client ends because it is done, or because of what it found."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            context = {"message": f"client {task.get_name()}", "exception": error}
-            self._cluster.world.loop.call_exception_handler(context)
-
     def _start_producer(self, partition: PartitionName, number: int) -> None:
         name = f"producer-{partition[1]}-{number}"
-        client = self._client(name)
+        client = self._clients.client(name)
         producer = IdempotentProducer(
             client,
             name,
@@ -170,11 +153,11 @@ class Workload:
             request_timeout_s=self.plan.request_timeout_s,
         )
         self._producers.append(producer)
-        self._run(client, producer.run())
+        self._clients.run(client, producer.run())
 
     def _start_careless(self, partition: PartitionName) -> None:
         name = f"careless-{partition[1]}"
-        client = self._client(name)
+        client = self._clients.client(name)
         producer = CarelessProducer(
             client,
             name,
@@ -185,19 +168,19 @@ class Workload:
             pause_s=self.plan.pause_s,
         )
         self._producers.append(producer)
-        self._run(client, producer.run())
+        self._clients.run(client, producer.run())
 
     def _start_consumer(self, partition: PartitionName, kind: str) -> None:
         name = f"{kind}-{partition[1]}"
-        client = self._client(name)
+        client = self._clients.client(name)
         consumer = SimConsumer(
             client, name, partition, self.history, may_be_damaged=self._may_be_damaged
         )
         self._consumers.append(consumer)
-        self._run(client, consumer.run())
+        self._clients.run(client, consumer.run())
 
     def _start_admin(self) -> None:
-        client = self._client("admin")
+        client = self._clients.client("admin")
         self._admin = Administrator(
             client,
             self.history,
@@ -207,12 +190,7 @@ class Workload:
             moved=self.partitions if self.plan.may_reassign else [],
             replication_factor=self.plan.replication_factor,
         )
-        self._run(client, self._admin.run())
-
-    async def _in_client(self, name: str, work: Any) -> None:
-        client = self._client(name)
-        await asyncio.wait([task := client.start(work(client))])
-        task.result()
+        self._clients.run(client, self._admin.run())
 
     async def _create_topic(self, client: SimKafkaClient) -> None:
         request = kafka_messages.create_topic(
