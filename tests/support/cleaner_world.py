@@ -59,6 +59,8 @@ class Line:
 class Model:
     records: dict[int, Line] = field(default_factory=dict)
     markers: set[int] = field(default_factory=set)
+    aborted: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Abort marker → producer and first offset of the transaction."""
     open_txns: dict[int, list[int]] = field(default_factory=dict)
     sequences: dict[int, int] = field(default_factory=dict)
 
@@ -149,6 +151,8 @@ class CleanerWorld:
         )
         assert isinstance(answer, Appended), answer
         self.model.markers.add(answer.base_offset)
+        if not commit:
+            self.model.aborted[answer.base_offset] = producer_id, offsets[0]
         for offset in offsets:
             self.model.records[offset].is_visible = commit
 
@@ -240,6 +244,7 @@ class CleanerWorld:
 
     def check(self) -> None:
         self._check_stored()
+        self._check_transaction_index()
         limit = self.log.last_stable_offset
         if not self.model.open_txns and self.log.high_watermark == self.log.end_offset:
             assert limit == self.log.end_offset, "the last stable offset sticks"
@@ -276,6 +281,18 @@ class CleanerWorld:
         everything = set(self.model.records) | self.model.markers
         missing = {offset for offset in everything - stored if offset >= self.cleaned_to}
         assert missing == set(), "records are gone that no pass has read"
+
+    def _check_transaction_index(self) -> None:
+        """A batch of an aborted transaction, even an empty one, is known for what it is."""
+        indexed = {
+            txn.last_offset for segment in self.log.segments for txn in segment.txn_index.all()
+        }
+        there = [h for h, _ in self.batches() if h.is_transactional and not h.is_control]
+        for marker, (producer_id, first) in self.model.aborted.items():
+            is_met = any(
+                h.producer_id == producer_id and first <= h.base_offset < marker for h in there
+            )
+            assert marker in indexed or not is_met, f"the abort at {marker} is forgotten"
 
     def _check_tombstones(self, limit: int) -> None:
         stored = {

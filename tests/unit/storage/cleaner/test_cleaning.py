@@ -100,6 +100,40 @@ def test_records_without_a_key_are_dropped_and_counted() -> None:
     assert b"z" in keys_of(world)
 
 
+def append_keyless(world: CleanerWorld) -> int:
+    """One record without a key, as a leader may have taken it before the topic was compacted."""
+    end = world.log.end_offset
+    batch = build_batch([Record(end, NOW, None, b"v")], base_offset=end)
+    assert world.log.append_as_follower(batch, NOW) is None
+    return end
+
+
+def test_what_lies_behind_the_map_is_not_judged() -> None:
+    world = CleanerWorld(CONFIG, map_bytes=24 * 5)  # room for four keys
+    world.write([(b"%d" % i, b"v") for i in range(5)])
+    append_keyless(world)
+    world.roll()
+    world.commit()
+    reports = [begin(world).run_here()]
+    assert reports[0].map_is_full
+    assert None in keys_of(world)
+    assert reports[0].clean_point is not None
+    world.directory.clean_points.set(TP, reports[0].clean_point)
+    assert begin(world).run_here().keyless_dropped == 1
+    assert None not in keys_of(world)
+
+
+def test_the_last_batch_of_the_cleaned_part_stays_as_a_header() -> None:
+    """KAFKA-17076: without it a restart could not tell where the log ended."""
+    world = filled(1)
+    end = append_keyless(world)
+    world.roll()
+    world.commit()
+    begin(world).run_here()
+    last, _ = world.batches()[-1]
+    assert (last.base_offset, last.records_count, last.size) == (end, 0, 61)
+
+
 def test_a_user_key_that_equals_a_markers_key_is_a_key_like_others() -> None:
     """KAFKA-14055: the marker is not replaced by the record, nor the record by the marker."""
     world = CleanerWorld(CONFIG)
