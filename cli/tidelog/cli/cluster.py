@@ -133,7 +133,13 @@ def quorum_findings(quorum: Quorum) -> list[Finding]:
     if not slow:
         return []
     text = f"Controllers that do not follow: {', '.join(slow)} of {len(quorum.voters)} voters"
-    return [Finding("quorum_lag", len(slow), f"{text}. Look at their logs, or start them again.")]
+    renewed = [str(one.node_id) for one in quorum.observers if str(one.node_id) in slow]
+    fix = (
+        f"Node {renewed[0]} has another directory now: tidelog quorum remove {renewed[0]}, then add."
+        if renewed
+        else "Look at their logs, or start them again."
+    )
+    return [Finding("quorum_lag", len(slow), f"{text}. {fix}")]
 
 
 def unregister(bootstrap: str, broker_id: int, *, as_json: bool) -> None:

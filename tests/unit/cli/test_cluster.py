@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,9 @@ def test_a_controller_that_does_not_follow() -> None:
     assert quorum_findings(quorum(20_000, 19_000, 10_001)) == []
     (found,) = quorum_findings(quorum(20_000, 9_000, -1))
     assert (found.count, "2, 3 of 3 voters" in found.text) == (2, True)
+    new = Replica(3, "other", 9, 20_000, 20_000, "Observer")
+    (found,) = quorum_findings(replace(quorum(20_000, 19_000, 1), observers=(new,)))
+    assert "tidelog quorum remove 3, then add" in found.text
 
 
 def test_long_lists_are_cut() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,6 +38,32 @@ def test_version(tidelog: Run) -> None:
 def test_an_unknown_command_is_a_wrong_use(tidelog: Run) -> None:
     assert tidelog("dig").code == 2
     assert tidelog("log", "dig").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("tidelog ver", ["verifiable-producer", "verifiable-consumer"]),
+        ("tidelog group d", ["describe", "delete", "delete-offsets"]),
+        ("tidelog reassign execute --th", ["--throttle"]),
+    ],
+)
+def test_shells_complete_commands_and_options(words: str, offered: list[str]) -> None:
+    environment = {
+        "_TIDELOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+        "PATH": os.environ["PATH"],
+    }
+    program = "import sys; sys.argv = ['tidelog']; from tidelog.cli.main import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout.split() == offered
 
 
 def loaded_after(program: str) -> tuple[set[str], set[str]]:
