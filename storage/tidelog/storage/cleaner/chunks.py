@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tidelog.kernel.ids import Offset
 from tidelog.kernel.ports import File
-from tidelog.storage.scan import VerifyProgress
 from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch
 from tidelog.wire.errors import CorruptBatch, IncompleteBatch
 
@@ -32,9 +32,11 @@ class Chunk:
 
 
 def read_chunks(
-    file: File, start: int, end: int, chunk_bytes: int, progress: VerifyProgress
+    file: File, start: int, end: int, chunk_bytes: int, offsets: tuple[Offset, Offset]
 ) -> Iterator[Chunk]:
-    """The batches in ``[start, end)`` of a file; ``CorruptBatch`` says where one is not sound."""
+    """The batches in ``[start, end)`` of a file, which holds ``offsets`` from the first to before
+    the second; ``CorruptBatch`` says where one is not sound."""
+    next_offset, end_offset = offsets
     position = start
     while position < end:
         data = file.pread(min(chunk_bytes, end - position), position)
@@ -48,9 +50,12 @@ def read_chunks(
         if len(data) - size < PADDING:
             data += bytes(PADDING)
         for at, header in batches:
-            objection = progress.refuse(header)
-            if objection is not None:
-                raise CorruptBatch(f"batch at {position + at}: {objection}")
+            if not next_offset <= header.base_offset <= header.last_offset < end_offset:
+                raise CorruptBatch(
+                    f"batch at {position + at}: offsets {header.base_offset} to "
+                    f"{header.last_offset} are not within {next_offset} to {end_offset - 1}"
+                )
+            next_offset = header.next_offset
         yield Chunk(data, batches, size)
         position += size
 

@@ -19,7 +19,6 @@ from tidelog.storage.cleaner.plan import SegmentFacts, group_segments
 from tidelog.storage.cleaner.report import CleaningReport
 from tidelog.storage.cleaner.settings import CleanerSettings
 from tidelog.storage.cleaner.transactions import TransactionWalk
-from tidelog.storage.scan import VerifyProgress
 from tidelog.storage.txn_index import AbortedTxn
 from tidelog.wire.batch import BatchHeader
 
@@ -144,10 +143,10 @@ class CleaningPass:
 
     def _chunks(self, source: Source, start: int) -> Iterator[Chunk]:
         facts, chunk_bytes = source.facts, self.inputs.settings.chunk_bytes
-        progress = VerifyProgress(facts.base_offset, Offset(facts.end_offset - 1))
+        offsets = facts.base_offset, facts.end_offset
         file = self.inputs.disk.open(source.path, read_only=True)
         try:
-            yield from read_chunks(file, start, facts.size, chunk_bytes, progress)
+            yield from read_chunks(file, start, facts.size, chunk_bytes, offsets)
         finally:
             file.close()
 

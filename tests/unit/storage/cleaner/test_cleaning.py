@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from cleaner_world import CONFIG, CleanerWorld, begin, filled, leftovers
-from log_lab import NOW
+from log_lab import NOW, TP
 
 from tidelog.kernel.ids import Offset, TimestampMs
 from tidelog.kernel.ports import in_one_go
@@ -190,7 +190,7 @@ def test_a_batch_may_grow_beyond_the_largest_message() -> None:
         (11, "length"),
         (8, "bytes"),  # the length, which now leads out of the file
         (16, "magic"),
-        (125, "beyond"),  # the base offset, which the checksum does not cover
+        (125, "are not within"),  # the base offset, which the checksum does not cover
     ],
 )
 def test_a_corrupt_batch_makes_the_log_uncleanable_and_loses_nothing(
