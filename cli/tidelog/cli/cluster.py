@@ -135,7 +135,7 @@ def quorum_findings(quorum: Quorum) -> list[Finding]:
     text = f"Controllers that do not follow: {', '.join(slow)} of {len(quorum.voters)} voters"
     renewed = [str(one.node_id) for one in quorum.observers if str(one.node_id) in slow]
     fix = (
-        f"Node {renewed[0]} has another directory now: tidelog quorum remove {renewed[0]}, then add."
+        f"Node {renewed[0]} has another directory: tidelog quorum remove {renewed[0]}, then add."
         if renewed
         else "Look at their logs, or start them again."
     )
