@@ -139,8 +139,8 @@ def peak_bytes() -> int:
 
 
 def loads(is_full: bool) -> list[Load]:
-    small = (1_000_000, 10_000_000) if is_full else (250_000, 1_000_000)
-    large = (1_000_000,) if is_full else (100_000,)
+    small = (1_000_000, 10_000_000) if is_full else (100_000, 500_000)
+    large = (1_000_000,) if is_full else (50_000,)
     return [
         *(Load(keys, 100, codec) for keys in small for codec in (Codec.NONE, Codec.ZSTD)),
         *(Load(keys, 1000, codec) for keys in large for codec in (Codec.NONE, Codec.ZSTD)),

@@ -11,10 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from crc32c import crc32c
+
 from tidelog.kernel.ids import Offset
 from tidelog.kernel.ports import File
-from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch
-from tidelog.wire.errors import CorruptBatch, IncompleteBatch
+from tidelog.wire.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    BatchHeader,
+    check_batch,
+    read_header,
+)
+from tidelog.wire.errors import CorruptBatch
 
 PADDING: Final = 16
 """Bytes behind the last batch that may be read, but mean nothing (``digests.PADDING``)."""
@@ -62,19 +73,28 @@ def read_chunks(
 
 def _whole_batches(data: bytes, position: int) -> tuple[list[Located], int]:
     """What is complete at the beginning of ``data``, which lies at ``position`` in its file."""
-    view, at = memoryview(data), 0
+    view, at, end = memoryview(data), 0, len(data)
     batches: list[Located] = []
-    while len(data) - at >= HEADER_SIZE:
-        try:
-            header = check_batch(view, at)
-        except IncompleteBatch:
+    while end - at >= HEADER_SIZE:
+        header = read_header(view, at)
+        behind = at + LOG_OVERHEAD + header.batch_length
+        is_sound = header.magic == MAGIC and header.batch_length >= MIN_BATCH_LENGTH
+        if is_sound and behind > end:
             break
-        except CorruptBatch as error:
-            text = str(error).replace(f"batch at {at}", f"batch at {position + at}", 1)
-            raise CorruptBatch(text) from error
+        if not is_sound or crc32c(view[at + CRC_START : behind]) != header.crc:
+            raise _objection(view, at, position)
         batches.append((at, header))
-        at += header.batch_length + LOG_OVERHEAD
+        at = behind
     return batches, at
+
+
+def _objection(view: memoryview, at: int, position: int) -> CorruptBatch:
+    """What is wrong with the batch at ``at``, in words of the file."""
+    try:
+        check_batch(view, at)
+    except CorruptBatch as error:
+        return CorruptBatch(str(error).replace(f"batch at {at}", f"batch at {position + at}", 1))
+    return CorruptBatch(f"batch at {position + at} is not sound")
 
 
 def _size_of_first(data: bytes, position: int, end: int) -> int:

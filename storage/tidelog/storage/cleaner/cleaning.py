@@ -213,6 +213,8 @@ class Cleaning:
         if self._output is None or not self._groups:
             raise ValueError(f"{self._log.tp}: there is no segment to swap in")
         changed = self._pass.abort_reason or self._what_changed()
+        if changed is None and self._is_moved(self._groups[0]):
+            changed = "the log was deleted"
         if changed is not None:
             self._end(Outcome.ABORTED, changed)
             self._discard_output()
@@ -240,7 +242,15 @@ class Cleaning:
             segment.size == size and not segment.is_active
             for segment, size in zip(self._waiting, self._sizes, strict=True)
         )
-        return None if is_same else "the log was truncated, deleted from, or closed meanwhile"
+        return None if is_same else "the log was truncated, or deleted from, meanwhile"
+
+    def _is_moved(self, group: Sequence[Source]) -> bool:
+        """Whether the directory is not the log's any more: the topic was deleted."""
+        stats = [self._disk.stat(source.path) for source in group]
+        return any(
+            stat is None or stat.size != source.facts.size
+            for stat, source in zip(stats, group, strict=True)
+        )
 
     def conclude(self) -> CleaningReport:
         """Due when ``work`` has returned False: what came of the pass.

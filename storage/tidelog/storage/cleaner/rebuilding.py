@@ -170,6 +170,7 @@ def _heads(
 def _patch(output: bytearray, at: Int64s, encoded: Bytes, sizes: Int64s) -> None:
     """Write each varint over the one that stands there, which is as long."""
     target = np.frombuffer(output, np.uint8)
-    for column in range(encoded.shape[1]):
-        rows = sizes > column
+    target[at] = encoded[:, 0]
+    for column in range(1, encoded.shape[1]):
+        rows = np.flatnonzero(sizes > column)
         target[at[rows] + column] = encoded[rows, column]

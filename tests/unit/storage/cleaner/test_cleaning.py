@@ -333,6 +333,19 @@ def test_what_was_read_while_the_log_was_cut_does_not_make_it_uncleanable() -> N
     aborted(world, cleaning)
 
 
+@pytest.mark.parametrize("moment", ["before the work", "before the swap"])
+def test_a_deleted_topic_is_noticed(moment: str) -> None:
+    world = filled()
+    cleaning = begin(world)
+    if moment == "before the swap":
+        assert in_one_go(cleaning.work())
+    world.directory.delete_log(TP)
+    if moment == "before the swap":
+        cleaning.swap()
+    assert cleaning.run_here().outcome is Outcome.ABORTED
+    assert world.log.failure is None
+
+
 def test_deleted_segments_are_noticed() -> None:
     world = filled()
     cleaning = begin(world)
