@@ -86,6 +86,9 @@ LIVE_ADMINISTRATION: Final[dict[Key, Difference]] = {
     ),
     ("InitProducerId", "first InitProducerId after the start: the block of producer ids is"
      " still being fetched"): Difference((0,), "the block may be there already", varies=True),
+    ("AddRaftVoter", "static quorum"): Difference((127,), "voters can always be changed"),
+    ("RemoveRaftVoter", "static quorum"): Difference((127,), "voters can always be changed"),
+    ("AddRaftVoter", "wrong cluster id"): Difference((104,), "names this cluster"),
 }  # fmt: skip
 """Seen at a node of a cluster, but not where a test plays the controller."""
 
