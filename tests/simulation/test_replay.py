@@ -24,7 +24,9 @@ SCRIPT = (
 )
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("quorum", 3), ("cluster", 4), ("groups", 15)])
+@pytest.mark.parametrize(
+    ("kind", "seed"), [("quorum", 3), ("cluster", 4), ("groups", 15), ("transactions", 8)]
+)
 def test_a_seed_replays_in_other_processes_whatever_their_hash_seed(kind: str, seed: int) -> None:
     told = set()
     for hash_seed in ("0", "4711"):
@@ -115,4 +117,4 @@ def test_a_look_at_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_kinds_are_those_the_command_knows() -> None:
-    assert {"quorum", "cluster", "groups"} == KNOWN_KINDS
+    assert {"quorum", "cluster", "groups", "transactions"} == KNOWN_KINDS

@@ -29,11 +29,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "client": {"kernel", "wire"},
     "pipeline": {"kernel", "wire", "storage", "client"},
+    "testing": {"kernel", "wire", "storage", "broker", "client"},
     "simulation": {
         "kernel", "wire", "storage", "controller", "replication", "coordinator", "broker", "client",
-        "v1",
+        "testing", "v1",
     },
-    "testing": {"kernel", "wire", "storage", "broker", "client", "simulation"},
     "chaos": {"kernel", "wire", "client", "testing"},
     "cli": {
         "kernel", "wire", "storage", "controller", "replication", "coordinator", "broker", "client",

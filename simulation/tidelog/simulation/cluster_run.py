@@ -70,6 +70,13 @@ class ClusterRun(SeedRun):
         check_replicas(self.cluster)
         check_history(self.cluster, self.history, self.workload.partitions)
 
+    def ends(self) -> dict[int, int]:
+        """Where partitions end, by what readers were shown: they are at the end now."""
+        return {
+            index: 1 + max(self.history.reads.get((topic, index), {-1: b""}))
+            for topic, index in self.workload.partitions
+        }
+
     def summary(self) -> str:
         return (
             f"{self.history.summary()}, {self.quorum_checks.elections} elections,"

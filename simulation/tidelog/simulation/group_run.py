@@ -61,7 +61,7 @@ class GroupRun(ClusterRun):
 
     async def finish(self) -> None:
         await self.workload.finish(CONVERGE_S)
-        await self.groups.drain(self._ends(), CONVERGE_S)
+        await self.groups.drain(self.ends(), CONVERGE_S)
         for group in self.groups.ledgers:
             await self.converge()
             await self.groups.check_failover(group, CONVERGE_S)
@@ -70,13 +70,6 @@ class GroupRun(ClusterRun):
         check_replicas(self.cluster)
         check_history(self.cluster, self.history, self.workload.partitions)
         check_offsets_log(self.cluster, self.groups.ledgers)
-
-    def _ends(self) -> dict[int, int]:
-        """Where partitions end, by what readers were shown: they are at the end now."""
-        return {
-            index: 1 + max(self.history.reads.get((topic, index), {-1: b""}))
-            for topic, index in self.workload.partitions
-        }
 
     def summary(self) -> str:
         return f"{super().summary()}, {self.groups.summary()}"

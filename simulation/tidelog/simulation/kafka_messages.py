@@ -69,6 +69,7 @@ def fetch(
     last_epoch: int,
     max_wait_ms: int,
     max_bytes: int,
+    is_committed_only: bool = False,
 ) -> Any:
     s = Structs(ApiKey.FETCH, 17)
     wanted = s.FetchPartition(
@@ -82,6 +83,7 @@ def fetch(
         max_wait=duration_i32(max_wait_ms),
         min_bytes=1,
         max_bytes=max_bytes,
+        isolation_level=1 if is_committed_only else 0,
         topics=(s.FetchTopic(topic_id=topic_id, partitions=(wanted,)),),
         forgotten_topics_data=(),
     )

@@ -16,9 +16,10 @@ from tidelog.simulation.fault_schedule import FaultSchedule, shrink
 from tidelog.simulation.group_run import GroupRun
 from tidelog.simulation.quorum_run import QuorumRun
 from tidelog.simulation.seed_run import SeedResult, SeedRun, run_seed
+from tidelog.simulation.transaction_run import TransactionRun
 
 KINDS: Final[dict[str, type[SeedRun]]] = {
-    run.kind: run for run in (QuorumRun, ClusterRun, GroupRun)
+    run.kind: run for run in (QuorumRun, ClusterRun, GroupRun, TransactionRun)
 }
 
 _SEEDS_PER_PROCESS: Final = 50

@@ -193,15 +193,20 @@ class Workload:
         self._clients.run(client, self._admin.run())
 
     async def _create_topic(self, client: SimKafkaClient) -> None:
-        request = kafka_messages.create_topic(
-            TOPIC, self.plan.partitions, self.plan.replication_factor, {}, 10_000
-        )
-        while True:
-            try:
-                answer = await client.call_any(request, 15.0)
-            except NoAnswer:
-                continue
-            code = ErrorCode(int(answer.topics[0].error_code))
-            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                return
-            await asyncio.sleep(0.1)
+        await create_topic(client, TOPIC, self.plan.partitions, self.plan.replication_factor)
+
+
+async def create_topic(
+    client: SimKafkaClient, name: str, partitions: int, replication_factor: int
+) -> None:
+    """Ask until it is there."""
+    request = kafka_messages.create_topic(name, partitions, replication_factor, {}, 10_000)
+    while True:
+        try:
+            answer = await client.call_any(request, 15.0)
+        except NoAnswer:
+            continue
+        code = ErrorCode(int(answer.topics[0].error_code))
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return
+        await asyncio.sleep(0.1)

@@ -1,0 +1,15 @@
+"""Transactions under faults, zombies and late requests: a fixed set of seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.simulation.runner import describe_failure, run_one
+
+SEEDS = range(1, 9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_transactions(seed: int) -> None:
+    result = run_one("transactions", seed)
+    assert result.failure is None, describe_failure(result)
