@@ -177,9 +177,17 @@ class PartitionChecks:
         if partition.log.config.flush_policy == "fsync" and not leader.is_under_min_isr:
             start = max(0, high_watermark - 1)
             for member in sorted({*leader.maximal_isr} & {*self._assigned(partition)}):
-                self._check_durable(member, life, partition, start, high_watermark)
+                if member in leader.state.isr or self._still_lives(member, leader):
+                    self._check_durable(member, life, partition, start, high_watermark)
         if node not in self._flipped:
             self._check_truth(node, life, partition, leader)
+
+    def _still_lives(self, member: NodeId, leader: LeaderPartition) -> bool:
+        """Whether a member that is only proposed is the broker that the leader heard from: its
+        disk may have been replaced since, and nothing was promised on its account yet."""
+        replicas = self._cluster.replicas(member)
+        heard_of = leader.remotes[member].broker_epoch
+        return replicas is not None and replicas.broker_epoch() == heard_of
 
     def _check_ends(self, life: str, partition: Partition, leader: LeaderPartition) -> None:
         """What the leader believes: no member it counts has flushed less."""
