@@ -154,6 +154,14 @@ MUTANTS = [
         ("tests/unit/coordinator/test_group_shard.py",),
     ),
     Mutant(
+        "nobody-waits-for-stable-offsets",
+        "hazard 33",
+        "broker/tidelog/broker/handlers/offset_fetch.py",
+        "        return self._wait(call, waits) if waits else self._answer(call, {})",
+        "        return self._answer(call, {})",
+        ("tests/unit/broker/test_offset_fetch.py",),
+    ),
+    Mutant(
         "a-commit-is-answered-before-it-is-replicated",
         "hazard 33",
         "coordinator/tidelog/coordinator/runtime/shard_log.py",

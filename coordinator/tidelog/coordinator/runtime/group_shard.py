@@ -421,10 +421,6 @@ class GroupShard:
             self._write_tombstones(expired)
 
 
-def _settled_code(written: ErrorCode) -> ErrorCode:
-    return NONE if written in _REPLICATED else group_write_error(written)
-
-
 def _places(offsets: Iterable[OffsetToCommit]) -> list[Place]:
     return [(each.topic, each.partition) for each in offsets]
 
