@@ -34,6 +34,7 @@ SHELLS = [
     "storage/tidelog/storage/log_dir.py",
     "coordinator/tidelog/coordinator/runtime",
     "replication/tidelog/replication/alarm.py",
+    "replication/tidelog/replication/cleaners.py",
     "replication/tidelog/replication/controller_calls.py",
     "replication/tidelog/replication/fetch_messages.py",
     "replication/tidelog/replication/fetch_service.py",

@@ -46,6 +46,7 @@ from tidelog.kernel.ids import NO_BROKER_EPOCH, BrokerEpoch, DirectoryId, NodeId
 from tidelog.kernel.peers import PeerIdentity
 from tidelog.kernel.settings import Settings
 from tidelog.kernel.settings.checks import Endpoints
+from tidelog.replication.cleaners import LogCleaners
 from tidelog.replication.fetch_messages import FETCH, OFFSETS_FOR_EPOCH
 from tidelog.replication.housekeeping import Housekeeping
 from tidelog.replication.log_keeper import RecoveredLog
@@ -106,6 +107,7 @@ class BrokerRole:
             settings,
             on_directory_failed=self._directory_failed,
         )
+        self.cleaners = LogCleaners(self.replicas, ports.random)
         self.context = BrokerContext(
             identity.node_id, identity.cluster_id, ControllerCluster(self.client), settings
         )
@@ -151,6 +153,7 @@ class BrokerRole:
         await self.client.register(self._registration(recovered))
         self._begin_when_caught_up()
         self._spawn(Housekeeping(self.replicas).run(), "housekeeping")
+        self._spawn(self.cleaners.run(), "cleaner")
         self._spawn(self.coordination.groups.sweep_for_ever(), "offset expiry")
         for listener in self._endpoints.clients:
             bound = await self.server.listen(

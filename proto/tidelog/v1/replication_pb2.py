@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tidelog.v1 import common_pb2 as tidelog_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidelog/v1/replication.proto\x12\ntidelog.v1\x1a\x17tidelog/v1/common.proto\"\xe5\x01\n\x0c\x46\x65tchRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x03 \x01(\r\x12\x11\n\tmin_bytes\x18\x04 \x01(\r\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\x12\x0f\n\x07is_full\x18\x06 \x01(\x08\x12.\n\npartitions\x18\x07 \x03(\x0b\x32\x1a.tidelog.v1.FetchPartition\x12+\n\tforgotten\x18\x08 \x03(\x0b\x32\x18.tidelog.v1.PartitionKey\"\x8d\x02\n\x0e\x46\x65tchPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x13\n\x0b\x66lushed_end\x18\x05 \x01(\x03\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x11\n\tmax_bytes\x18\x08 \x01(\r\x12\x18\n\x0b\x63lean_point\x18\t \x01(\x03H\x01\x88\x01\x01\x42\x15\n\x13_last_fetched_epochB\x0e\n\x0c_clean_point\"\x7f\n\rFetchResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.tidelog.v1.FetchedPartition\x12\x10\n\x08has_more\x18\x04 \x01(\x08\"\x8d\x03\n\x10\x46\x65tchedPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x32\n\x0f\x64iverging_epoch\x18\x08 \x01(\x0b\x32\x14.tidelog.v1.EpochEndH\x00\x88\x01\x01\x12\x14\n\x0c\x66\x65tch_offset\x18\t \x01(\x03\x12\x0f\n\x07records\x18\n \x01(\x0c\x12\x19\n\x11records_remaining\x18\x0b \x01(\x04\x12\x1c\n\x0fmin_clean_point\x18\x0c \x01(\x03H\x01\x88\x01\x01\x12\x16\n\tleader_id\x18\r \x01(\x05H\x02\x88\x01\x01\x42\x12\n\x10_diverging_epochB\x12\n\x10_min_clean_pointB\x0c\n\n_leader_id\"G\n\x16OffsetsForEpochRequest\x12-\n\npartitions\x18\x01 \x03(\x0b\x32\x19.tidelog.v1.EpochQuestion\"a\n\rEpochQuestion\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\"F\n\x17OffsetsForEpochResponse\x12+\n\npartitions\x18\x01 \x03(\x0b\x32\x17.tidelog.v1.EpochAnswer\"v\n\x0b\x45pochAnswer\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12&\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x14.tidelog.v1.EpochEndH\x00\x88\x01\x01\x42\x06\n\x04_end2\xab\x01\n\x0bReplication\x12@\n\x05\x46\x65tch\x12\x18.tidelog.v1.FetchRequest\x1a\x19.tidelog.v1.FetchResponse(\x01\x30\x01\x12Z\n\x0fOffsetsForEpoch\x12\".tidelog.v1.OffsetsForEpochRequest\x1a#.tidelog.v1.OffsetsForEpochResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidelog/v1/replication.proto\x12\ntidelog.v1\x1a\x17tidelog/v1/common.proto\"\xe5\x01\n\x0c\x46\x65tchRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x03 \x01(\r\x12\x11\n\tmin_bytes\x18\x04 \x01(\r\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\x12\x0f\n\x07is_full\x18\x06 \x01(\x08\x12.\n\npartitions\x18\x07 \x03(\x0b\x32\x1a.tidelog.v1.FetchPartition\x12+\n\tforgotten\x18\x08 \x03(\x0b\x32\x18.tidelog.v1.PartitionKey\"\xb9\x02\n\x0e\x46\x65tchPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x13\n\x0b\x66lushed_end\x18\x05 \x01(\x03\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x11\n\tmax_bytes\x18\x08 \x01(\r\x12\x18\n\x0b\x63lean_point\x18\t \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cheld_back_to\x18\n \x01(\x03H\x02\x88\x01\x01\x42\x15\n\x13_last_fetched_epochB\x0e\n\x0c_clean_pointB\x0f\n\r_held_back_to\"\x7f\n\rFetchResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.tidelog.v1.FetchedPartition\x12\x10\n\x08has_more\x18\x04 \x01(\x08\"\xc5\x03\n\x10\x46\x65tchedPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x32\n\x0f\x64iverging_epoch\x18\x08 \x01(\x0b\x32\x14.tidelog.v1.EpochEndH\x00\x88\x01\x01\x12\x14\n\x0c\x66\x65tch_offset\x18\t \x01(\x03\x12\x0f\n\x07records\x18\n \x01(\x0c\x12\x19\n\x11records_remaining\x18\x0b \x01(\x04\x12\x1c\n\x0fmin_clean_point\x18\x0c \x01(\x03H\x01\x88\x01\x01\x12\x16\n\tleader_id\x18\r \x01(\x05H\x02\x88\x01\x01\x12\x1f\n\x12wanted_clean_point\x18\x0e \x01(\x03H\x03\x88\x01\x01\x42\x12\n\x10_diverging_epochB\x12\n\x10_min_clean_pointB\x0c\n\n_leader_idB\x15\n\x13_wanted_clean_point\"G\n\x16OffsetsForEpochRequest\x12-\n\npartitions\x18\x01 \x03(\x0b\x32\x19.tidelog.v1.EpochQuestion\"a\n\rEpochQuestion\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\"F\n\x17OffsetsForEpochResponse\x12+\n\npartitions\x18\x01 \x03(\x0b\x32\x17.tidelog.v1.EpochAnswer\"v\n\x0b\x45pochAnswer\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12&\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x14.tidelog.v1.EpochEndH\x00\x88\x01\x01\x42\x06\n\x04_end2\xab\x01\n\x0bReplication\x12@\n\x05\x46\x65tch\x12\x18.tidelog.v1.FetchRequest\x1a\x19.tidelog.v1.FetchResponse(\x01\x30\x01\x12Z\n\x0fOffsetsForEpoch\x12\".tidelog.v1.OffsetsForEpochRequest\x1a#.tidelog.v1.OffsetsForEpochResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,19 +35,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FETCHREQUEST']._serialized_start=70
   _globals['_FETCHREQUEST']._serialized_end=299
   _globals['_FETCHPARTITION']._serialized_start=302
-  _globals['_FETCHPARTITION']._serialized_end=571
-  _globals['_FETCHRESPONSE']._serialized_start=573
-  _globals['_FETCHRESPONSE']._serialized_end=700
-  _globals['_FETCHEDPARTITION']._serialized_start=703
-  _globals['_FETCHEDPARTITION']._serialized_end=1100
-  _globals['_OFFSETSFOREPOCHREQUEST']._serialized_start=1102
-  _globals['_OFFSETSFOREPOCHREQUEST']._serialized_end=1173
-  _globals['_EPOCHQUESTION']._serialized_start=1175
-  _globals['_EPOCHQUESTION']._serialized_end=1272
-  _globals['_OFFSETSFOREPOCHRESPONSE']._serialized_start=1274
-  _globals['_OFFSETSFOREPOCHRESPONSE']._serialized_end=1344
-  _globals['_EPOCHANSWER']._serialized_start=1346
-  _globals['_EPOCHANSWER']._serialized_end=1464
-  _globals['_REPLICATION']._serialized_start=1467
-  _globals['_REPLICATION']._serialized_end=1638
+  _globals['_FETCHPARTITION']._serialized_end=615
+  _globals['_FETCHRESPONSE']._serialized_start=617
+  _globals['_FETCHRESPONSE']._serialized_end=744
+  _globals['_FETCHEDPARTITION']._serialized_start=747
+  _globals['_FETCHEDPARTITION']._serialized_end=1200
+  _globals['_OFFSETSFOREPOCHREQUEST']._serialized_start=1202
+  _globals['_OFFSETSFOREPOCHREQUEST']._serialized_end=1273
+  _globals['_EPOCHQUESTION']._serialized_start=1275
+  _globals['_EPOCHQUESTION']._serialized_end=1372
+  _globals['_OFFSETSFOREPOCHRESPONSE']._serialized_start=1374
+  _globals['_OFFSETSFOREPOCHRESPONSE']._serialized_end=1444
+  _globals['_EPOCHANSWER']._serialized_start=1446
+  _globals['_EPOCHANSWER']._serialized_end=1564
+  _globals['_REPLICATION']._serialized_start=1567
+  _globals['_REPLICATION']._serialized_end=1738
 # @@protoc_insertion_point(module_scope)

@@ -28,7 +28,7 @@ class FetchRequest(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., is_full: bool = ..., partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.PartitionKey, _Mapping]]] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
-    __slots__ = ("topic_id", "partition", "current_leader_epoch", "fetch_offset", "flushed_end", "last_fetched_epoch", "log_start_offset", "max_bytes", "clean_point")
+    __slots__ = ("topic_id", "partition", "current_leader_epoch", "fetch_offset", "flushed_end", "last_fetched_epoch", "log_start_offset", "max_bytes", "clean_point", "held_back_to")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class FetchPartition(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     CLEAN_POINT_FIELD_NUMBER: _ClassVar[int]
+    HELD_BACK_TO_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     current_leader_epoch: int
@@ -47,7 +48,8 @@ class FetchPartition(_message.Message):
     log_start_offset: int
     max_bytes: int
     clean_point: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., flushed_end: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., clean_point: _Optional[int] = ...) -> None: ...
+    held_back_to: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., flushed_end: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., clean_point: _Optional[int] = ..., held_back_to: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("correlation_id", "error_code", "partitions", "has_more")
@@ -62,7 +64,7 @@ class FetchResponse(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., error_code: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., has_more: bool = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic_id", "partition", "error_code", "leader_epoch", "high_watermark", "log_start_offset", "log_end_offset", "diverging_epoch", "fetch_offset", "records", "records_remaining", "min_clean_point", "leader_id")
+    __slots__ = ("topic_id", "partition", "error_code", "leader_epoch", "high_watermark", "log_start_offset", "log_end_offset", "diverging_epoch", "fetch_offset", "records", "records_remaining", "min_clean_point", "leader_id", "wanted_clean_point")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +78,7 @@ class FetchedPartition(_message.Message):
     RECORDS_REMAINING_FIELD_NUMBER: _ClassVar[int]
     MIN_CLEAN_POINT_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    WANTED_CLEAN_POINT_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     error_code: int
@@ -89,7 +92,8 @@ class FetchedPartition(_message.Message):
     records_remaining: int
     min_clean_point: int
     leader_id: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., error_code: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., diverging_epoch: _Optional[_Union[_common_pb2.EpochEnd, _Mapping]] = ..., fetch_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., records_remaining: _Optional[int] = ..., min_clean_point: _Optional[int] = ..., leader_id: _Optional[int] = ...) -> None: ...
+    wanted_clean_point: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., error_code: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., diverging_epoch: _Optional[_Union[_common_pb2.EpochEnd, _Mapping]] = ..., fetch_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., records_remaining: _Optional[int] = ..., min_clean_point: _Optional[int] = ..., leader_id: _Optional[int] = ..., wanted_clean_point: _Optional[int] = ...) -> None: ...
 
 class OffsetsForEpochRequest(_message.Message):
     __slots__ = ("partitions",)

@@ -74,6 +74,8 @@ def request_message(
             last_fetched_epoch=log.last_epoch,
             log_start_offset=log.log_start,
             max_bytes=settings.fetch_max_bytes if ask.wants_records else 0,
+            clean_point=log.clean_point or None,
+            held_back_to=log.held_back_to or None,
         )
     for ref in plan.forgotten:
         message.forgotten.add(topic_id=ref.topic_id.raw, partition=ref.partition)
@@ -90,7 +92,7 @@ def partition_fetches(
 def _partition_fetch(
     one: replication_pb2.FetchPartition, follower: NodeId, broker_epoch: BrokerEpoch
 ) -> PartitionFetch:
-    if one.fetch_offset < 0 or one.flushed_end < 0 or one.log_start_offset < 0:
+    if min(one.fetch_offset, one.flushed_end, one.log_start_offset, one.clean_point) < 0:
         raise MalformedMessage(f"negative offsets: {one}")
     last = one.last_fetched_epoch if one.HasField("last_fetched_epoch") else None
     fetch = FollowerFetch(
@@ -102,6 +104,7 @@ def _partition_fetch(
         last,
         Offset(one.log_start_offset),
         Offset(one.clean_point),  # absent reads as 0, which is what unknown means
+        Offset(one.held_back_to),
     )
     return PartitionFetch(ref_of(one.topic_id, one.partition), fetch, one.max_bytes)
 
@@ -127,6 +130,8 @@ def fetched_of(one: replication_pb2.FetchedPartition, size: int) -> Fetched:
         Offset(one.log_end_offset),
         diverging,
         size,
+        Offset(one.min_clean_point),
+        Offset(one.wanted_clean_point),
     )
 
 

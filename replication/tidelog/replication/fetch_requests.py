@@ -2,9 +2,9 @@
 
 One instance serves all partitions that are followed from one leader, over one stream after the
 other. It keeps three things to do: partitions that want to ask for records, partitions whose
-progress (flushed end, log start) has moved while their fetch waits at the leader, and partitions
-the leader may forget. The next request takes as much as there is in one message, so what happens
-at once costs one message.
+progress (flushed end, log start, clean point) has moved while their fetch waits at the leader, and
+partitions the leader may forget. The next request takes as much as there is in one message, so what
+happens at once costs one message.
 
 Partitions that ask go to the end of the line each time. Throttled ones are left out while the
 rate is used up (KIP-73), and those that back off until their time has come.
@@ -53,6 +53,7 @@ class Followed:
     is_throttled: bool = False
     reported_flushed_end: Offset = Offset(-1)
     reported_log_start: Offset = Offset(-1)
+    reported_cleaning: tuple[Offset, Offset] = (Offset(-1), Offset(-1))
     leader_end: Offset = Offset(0)
     """As last told; a partition that lags is the one a throttle is for."""
 
@@ -110,15 +111,12 @@ class FetchRequests:
             self._asking[ref] = None
 
     def progressed(self, ref: PartitionRef, log: LocalLog) -> bool:
-        """The log was flushed or cut at the front; True if the leader is to hear of it."""
+        """The log was flushed, cut at the front or cleaned; True if the leader is to hear of it."""
         partition = self.followed.get(ref)
         if partition is None:
             return False
         partition.log = log
-        if (log.flushed_end, log.log_start) == (
-            partition.reported_flushed_end,
-            partition.reported_log_start,
-        ):
+        if _is_told(partition):
             return False
         if partition.machine.phase in _SILENT:
             self._progressed[ref] = None
@@ -188,9 +186,13 @@ class FetchRequests:
         log = partition.log
         partition.reported_flushed_end = log.flushed_end
         partition.reported_log_start = log.log_start
+        partition.reported_cleaning = (log.clean_point, log.held_back_to)
         return Ask(partition.ref, partition.machine, log, wants_records)
 
 
 def _is_told(partition: Followed) -> bool:
+    log = partition.log
     told = (partition.reported_flushed_end, partition.reported_log_start)
-    return told == (partition.log.flushed_end, partition.log.log_start)
+    return told == (log.flushed_end, log.log_start) and (
+        partition.reported_cleaning == (log.clean_point, log.held_back_to)
+    )

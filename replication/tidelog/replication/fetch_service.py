@@ -235,7 +235,10 @@ class FollowerStream:
                     entry, partition
                 ):
                     self._session.mark_ready(ref)
-                elif partition.log.high_watermark > max(entry.told_high_watermark, 0):
+                elif (
+                    partition.log.high_watermark > max(entry.told_high_watermark, 0)
+                    or partition.told_cleaning() != entry.told_cleaning
+                ):
                     # It moved while nobody was listening.
                     self.watermark_moved(ref)
             case Refused(code=code) if code in _MAY_BE_EARLY:
@@ -343,7 +346,7 @@ class FollowerStream:
                 session.mark_ready(entry.ref)  # it begins the next message
                 break
             one = self._head(response, entry, partition)
-            entry.told_high_watermark = partition.log.high_watermark
+            self._note_told(entry, partition)
             if read.records is None:
                 continue
             session.sent(entry, read.records.length)
@@ -426,7 +429,17 @@ class FollowerStream:
             one.high_watermark = partition.log.high_watermark
             one.log_start_offset = partition.log.log_start
             one.log_end_offset = partition.log.end_offset
+            least, wanted = partition.told_cleaning()
+            if least:
+                one.min_clean_point = least
+            if wanted:
+                one.wanted_clean_point = wanted
         return one
+
+    @staticmethod
+    def _note_told(entry: SessionPartition, partition: Partition) -> None:
+        entry.told_high_watermark = partition.log.high_watermark
+        entry.told_cleaning = partition.told_cleaning()
 
     def _add_refusal(
         self,
@@ -448,7 +461,7 @@ class FollowerStream:
         self._session.sent(entry, 0)
 
     def _add_news(self, response: FetchResponse) -> None:
-        """High watermarks that moved, for followers whose fetch stays open."""
+        """High watermarks and clean points that moved, for followers whose fetch stays open."""
         self._news_since_ms = None
         for entry in self._session.take_news():
             partition = self._host.partitions.get(entry.ref)
@@ -457,10 +470,13 @@ class FollowerStream:
                 and partition.leader is not None
                 and not entry.is_unsettled
                 and partition.leader_epoch == entry.fetch.leader_epoch
-                and partition.log.high_watermark > entry.told_high_watermark
+                and (
+                    partition.log.high_watermark > entry.told_high_watermark
+                    or partition.told_cleaning() != entry.told_cleaning
+                )
             ):
                 self._head(response, entry, partition)
-                entry.told_high_watermark = partition.log.high_watermark
+                self._note_told(entry, partition)
 
 
 def _reading(records: FileSlice) -> Steps[bytes]:

@@ -50,6 +50,7 @@ class SessionPartition:
     """Refused because this node may not know the newest metadata yet; judged again later."""
     told_high_watermark: Offset = NO_OFFSET
     told_log_start: Offset = NO_OFFSET
+    told_cleaning: tuple[Offset, Offset] = (Offset(0), Offset(0))
 
     def close(self) -> None:
         self.is_open = self.is_unsettled = False
@@ -117,7 +118,7 @@ class FetchSession:
         return True
 
     def mark_news(self, ref: PartitionRef) -> bool:
-        """The high watermark moved: worth a word, but not a message of its own at once."""
+        """The high watermark or a clean point moved: worth a word, but no message at once."""
         entry = self.partitions.get(ref)
         if entry is None or not entry.is_open or ref in self._ready or ref in self._news:
             return False

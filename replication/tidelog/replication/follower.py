@@ -39,6 +39,9 @@ class LocalLog:
     flushed_end: Offset
     end: Offset
     last_epoch: LeaderEpoch | None
+    clean_point: Offset = Offset(0)
+    held_back_to: Offset = Offset(0)
+    """Tombstones below it have outlived their time but for another replica; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Fetched:
     log_end: Offset
     diverging: EpochEnd | None = None
     size: int = 0
+    min_clean_point: Offset = Offset(0)
+    wanted_clean_point: Offset = Offset(0)
 
 
 class Phase(Enum):
@@ -130,10 +135,12 @@ class FollowerPartition:
         "_asked_at",
         "_asked_in",
         "_backoff_ms",
+        "clean_floor",
         "leader",
         "leader_epoch",
         "phase",
         "retry_at_ms",
+        "wanted_clean_point",
     )
 
     def __init__(self, leader: NodeId, leader_epoch: LeaderEpoch, backoff_ms: int) -> None:
@@ -141,6 +148,9 @@ class FollowerPartition:
         self.leader_epoch = leader_epoch
         self.phase = Phase.READY
         self.retry_at_ms = 0.0
+        self.clean_floor = Offset(0)
+        """Below it every replica that counts is compacted; 0 until this leader has told."""
+        self.wanted_clean_point = Offset(0)
         self._backoff_ms = backoff_ms
         self._asked_in = 0
         self._asked_at = Offset(0)
@@ -187,6 +197,8 @@ class FollowerPartition:
         if fetched.diverging is not None:
             self.phase = Phase.READY
             return self._cut(fetched.diverging, log, end_of)
+        self.clean_floor = fetched.min_clean_point
+        self.wanted_clean_point = fetched.wanted_clean_point
         if fetched.size == 0:
             # News only, the fetch stays parked at the leader.
             return Note(fetched.high_watermark, fetched.log_start)

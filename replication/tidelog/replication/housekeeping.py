@@ -157,11 +157,11 @@ class Housekeeping:
         """Let go of old segments, on leaders and followers alike."""
         for count, partition in enumerate(list(self._replicas.partitions.values())):
             if partition.failure is None:
-                self._retain(partition)
+                self.retain(partition)
             if count % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    def _retain(self, partition: Partition) -> None:
+    def retain(self, partition: Partition) -> None:
         try:
             for plan in partition.log.apply_retention(self._clock.wall_ms()):
                 _log.info("%s: %d segments went by %s", partition, plan.count, plan.reason)

@@ -169,8 +169,16 @@ class LeaderPartition:
 
     def min_clean_point(self, own: Offset) -> Offset:
         """Up to where every counting replica has compacted (DESIGN 2.4)."""
-        counting = set(self.state.replicas) - set(self.state.restarts_empty) - {self.me}
-        return min((self.remotes[broker].clean_point for broker in counting), default=own)
+        return min([own, *(remote.clean_point for remote in self._counting_remotes())])
+
+    def wanted_clean_point(self, own_held_back_to: Offset) -> Offset:
+        """How far everybody has to compact so that what has outlived its time may go."""
+        return max([own_held_back_to, *(one.held_back_to for one in self._counting_remotes())])
+
+    def _counting_remotes(self) -> list[RemoteReplica]:
+        """Without those that start over, empty: they bring nothing old back."""
+        empty = self.state.restarts_empty
+        return [remote for broker, remote in self.remotes.items() if broker not in empty]
 
     def low_watermark(self, own_log_start: Offset) -> Offset:
         """The least log start of all live replicas: below it records are gone everywhere."""

@@ -3,9 +3,9 @@
 It knows nothing of roles. Its owner, ``ReplicaSet``, says what metadata wants, and is told when a
 log was flushed and when a directory failed.
 
-A log is moved away only when no flush of it is under way: the flush would find its directory gone
-and take that for a broken disk. A partition that is deleted and created again under its old name
-waits for that.
+A log is moved away only when no flush and no cleaning of it is under way: either would find its
+directory gone and take that for a broken disk. A partition that is deleted and created again under
+its old name waits for that.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class LogKeeper:
         self.found: dict[TopicPartition, FoundLog] = {}
         self.doomed: list[tuple[TimestampMs, str]] = []
         """Paths of deleted logs, and when they go."""
+        self.passes: dict[Log, asyncio.Task[None]] = {}
+        """Logs that are being cleaned; who deletes one has aborted its pass, which ends soon."""
         self._disk = disk
         self._offload = offload
         self._clock = clock
@@ -222,7 +224,7 @@ class LogKeeper:
         tp = kept.log.tp
         flusher = self._flushers[kept.directory.directory_id]
         flusher.forget(kept.log)
-        if not flusher.is_flushing(kept.log):
+        if not flusher.is_flushing(kept.log) and kept.log not in self.passes:
             self._move_away(kept.directory, tp, delay_ms)
             return
         task = asyncio.get_running_loop().create_task(
@@ -233,6 +235,9 @@ class LogKeeper:
     async def _delete_later(self, flusher: _LogFlusher, kept: KeptLog, delay_ms: int) -> None:
         try:
             await flusher.finish(kept.log)
+            cleaning = self.passes.get(kept.log)
+            if cleaning is not None:
+                await asyncio.wait([cleaning])
             self._move_away(kept.directory, kept.log.tp, delay_ms)
         finally:
             del self._leaving[kept.log.tp]

@@ -42,6 +42,7 @@ from tidelog.replication.outcomes import DeletedRecords, Produced
 from tidelog.replication.partition_following import FollowingPartition, PartitionHost
 from tidelog.replication.produce_waits import ProduceWaits
 from tidelog.replication.remote_replica import FollowerFetch
+from tidelog.storage.cleaner.cleaning import NO_FLOOR
 from tidelog.storage.epoch_cache import UNDEFINED_END
 from tidelog.storage.log import Appended, Log, LogFailed
 from tidelog.storage.txn_verification import Verification
@@ -420,9 +421,44 @@ class Partition(FollowingPartition):
         ours = UNDEFINED_END
         if fetch.last_fetched_epoch is not None:
             ours = self._end_of(LeaderEpoch(fetch.last_fetched_epoch))
+        told = self.told_cleaning()
         verdict = leader.fetched(self._host.now_ms(), fetch, ours, self.log.log_start)
         self._settle()
+        if self.told_cleaning() != told:
+            self.cleaned()
         return verdict
+
+    # --- compaction (DESIGN 2.4) -------------------------------------------------------
+
+    def told_cleaning(self) -> tuple[Offset, Offset]:
+        """What a leader tells of compaction: the least clean point, and the one that is wanted."""
+        leader = self.leader
+        if leader is None or not self.log.config.is_compacted:
+            return Offset(0), Offset(0)
+        least = leader.min_clean_point(self.clean_point)
+        return least, leader.wanted_clean_point(self.held_back_to)
+
+    def clean_floor(self) -> Offset:
+        """Below it every other replica is compacted: tombstones and markers may go."""
+        if self.leader is not None:
+            return self.leader.min_clean_point(NO_FLOOR)
+        return Offset(0) if self.follower is None else self.follower.clean_floor
+
+    @property
+    def is_cleaning_wanted(self) -> bool:
+        """Another replica waits for this one to compact, or this one need not wait any more."""
+        if self.leader is not None:
+            wanted = self.leader.wanted_clean_point(Offset(0))
+        else:
+            wanted = Offset(0) if self.follower is None else self.follower.wanted_clean_point
+        return wanted > self.clean_point or 0 < self.held_back_to <= self.clean_floor()
+
+    def cleaned(self) -> None:
+        """A clean point moved, here or on a follower: the other replicas hear."""
+        for watch in self.watches:
+            watch.watermark_moved(self.ref)
+        if self.follower is not None:
+            self._host.progressed(self)
 
     # --- deleting records --------------------------------------------------------------
 

@@ -7,6 +7,7 @@ watermark and log start. Nothing awaits between a decision and its effect.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from tidelog.controller.decisions.alter_partition import PartitionReport
@@ -50,7 +51,7 @@ class PartitionHost(Protocol):
         ...
 
     def progressed(self, partition: FollowingPartition) -> None:
-        """A follower's flushed end or log start moved."""
+        """A follower's flushed end, log start or clean point moved."""
         ...
 
 
@@ -60,6 +61,9 @@ class FollowingPartition(PartitionReads):
     def __init__(self, host: PartitionHost, ref: PartitionRef, log: Log) -> None:
         super().__init__(ref, log, host.cluster)
         self._host = host
+        self.read_clean_point: Callable[[], Offset | None] = lambda: None
+        self.held_back_to = Offset(0)
+        """Behind the first tombstone or marker that the last pass kept for other replicas."""
 
     def __str__(self) -> str:
         return str(self.log.tp)
@@ -84,7 +88,20 @@ class FollowingPartition(PartitionReads):
             log.flushed_end,
             log.end_offset,
             log.epochs.latest_epoch,
+            self.clean_point,
+            self.held_back_to,
         )
+
+    @property
+    def clean_point(self) -> Offset:
+        """Up to where the log is compacted; what is gone is clean as well."""
+        log = self.log
+        if not log.config.is_compacted:
+            return Offset(0)
+        known = self.read_clean_point()
+        if known is None or not log.log_start <= known <= log.end_offset:
+            return log.log_start
+        return known
 
     def take_answer(
         self, correlation_id: int, fetched: f.Fetched, records: ByteView

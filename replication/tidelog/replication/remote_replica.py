@@ -26,6 +26,7 @@ class FollowerFetch:
     last_fetched_epoch: int | None
     log_start: Offset
     clean_point: Offset = Offset(0)
+    held_back_to: Offset = Offset(0)
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class RemoteReplica:
     broker_epoch: BrokerEpoch | None = None
     clean_point: Offset = Offset(0)
     """Unknown counts as 0: then nothing may be dropped on the others (DESIGN 2.4)."""
+    held_back_to: Offset = Offset(0)
     is_following: bool = True
     """False while it is silent: its ends may be those of a broker that is gone."""
 
@@ -56,6 +58,7 @@ class RemoteReplica:
         self.flushed_end = min(fetch.flushed_end, fetch.fetch_offset)
         self.log_start = fetch.log_start
         self.clean_point = fetch.clean_point
+        self.held_back_to = fetch.held_back_to
         if self.flushed_end >= leader_end:
             self.last_caught_up_ms = now_ms
         elif self.flushed_end >= self.milestone_end:

@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tidelog.controller.decisions.alter_partition import PartitionReport
 from tidelog.controller.metadata.delta import MetadataDelta
@@ -92,7 +93,7 @@ class ReplicaSet:
         self.meters = TopicMeters()
         self.leader_quota = ReplicationQuota(self.settings.leader_throttled_rate)
         self.follower_quota = ReplicationQuota(self.settings.follower_throttled_rate)
-        self._broker_settings = settings
+        self.broker_settings = settings
         self._configs: dict[str, TopicConfig] = {}
         self._on_directory_failed = on_directory_failed
         now_ms = ports.clock.monotonic_ms()
@@ -135,6 +136,12 @@ class ReplicaSet:
         partition = self._by_log.get(log)
         if partition is not None:
             self.keeper.fail(self._kept[partition.ref].directory.directory_id, reason)
+
+    def write_clean_point(self, ref: PartitionRef, offset: Offset) -> None:
+        """Up to where a log is compacted now; ``OSError`` if it cannot be written."""
+        kept = self._kept.get(ref)
+        if kept is not None:
+            kept.directory.clean_points.set(kept.log.tp, offset)
 
     def send_report(self, partition: FollowingPartition, report: PartitionReport) -> None:
         self._calls.report(report)
@@ -297,7 +304,7 @@ class ReplicaSet:
 
     def update_settings(self, settings: Settings) -> None:
         """The broker's settings changed; topics inherit from them."""
-        self._broker_settings = settings
+        self.broker_settings = settings
         self.settings = ReplicationSettings.of(settings)
         self.leader_quota.rate = self.settings.leader_throttled_rate
         self.follower_quota.rate = self.settings.follower_throttled_rate
@@ -319,7 +326,7 @@ class ReplicaSet:
         config = self._configs.get(topic)
         if config is None:
             overrides = self.image.config(ResourceType.TOPIC, topic)
-            config = TopicConfig.resolve(overrides, self._broker_settings)
+            config = TopicConfig.resolve(overrides, self.broker_settings)
             self._configs[topic] = config
         return config
 
@@ -358,6 +365,7 @@ class ReplicaSet:
         self.partitions[ref] = partition
         self._by_log[log] = partition
         self._kept[ref] = kept
+        partition.read_clean_point = partial(directory.clean_points.get, log.tp)
         partition.update_config(self._config_of(log.tp.topic))
         if directory.failure is not None:
             partition.go_offline(directory.failure)
