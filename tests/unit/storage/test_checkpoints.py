@@ -129,6 +129,7 @@ class RecordingDisk(OsDisk):
     """Notes what happens to a file, in order, and fails its sync if told to."""
 
     def __init__(self, *, full: bool = False) -> None:
+        super().__init__()
         self.calls: list[str] = []
         self.full = full
 
