@@ -88,7 +88,7 @@ KIND ?= cluster
 
 .PHONY: sim
 sim: COUNT = $(if $(MINUTES),1000000,1)
-sim: .venv/.dev  ## run seeds of the simulation (KIND=cluster|quorum|groups|transactions SEED= COUNT= MINUTES=)
+sim: .venv/.dev  ## run seeds of the simulation (KIND=cluster|quorum|groups|transactions|compaction SEED= COUNT= MINUTES=)
 	$(V)/python -m tidelog.simulation run --kind $(KIND) --seed $(SEED) --count $(COUNT) \
 		$(if $(MINUTES),--minutes $(MINUTES))
 
@@ -127,6 +127,59 @@ $(addprefix bench-,$(BENCHES)): bench-%: .venv/.dev
 .PHONY: bench-report
 bench-report: .venv/.base  ## print the results of all benchmarks
 	@$(V)/python -m bench.report
+
+# --- containers ---
+
+IMAGE ?= tidelog:latest
+SMALL_BASE := tidelog-base:bookworm
+# The small base if `make image-base` made it, else the public one for the Python of .venv.
+BASE ?= $(shell docker image inspect $(SMALL_BASE) >/dev/null 2>&1 && echo $(SMALL_BASE) || \
+	echo python:$$($(V)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')-slim)
+COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+FILE ?= deploy/docker-compose.yml
+COMPOSE_TIDELOG = $(COMPOSE) -p tidelog -f $(FILE)
+
+.PHONY: docker-engine
+docker-engine:  ## start a Docker engine if none answers; installs Debian's docker.io (root)
+	deploy/docker-engine start
+
+.PHONY: image-base
+image-base:  ## make a small base image from Debian packages, where no registry is in reach
+	deploy/image-base
+
+build/image/.wheelhouse: pyproject.toml deploy/strip_wheels.py | .venv/.base
+	rm -rf build/image/wheelhouse
+	$(V)/pip wheel -q --disable-pip-version-check -w build/image/wheelhouse .
+	rm build/image/wheelhouse/tidelog-*.whl
+	$(V)/python deploy/strip_wheels.py build/image/wheelhouse
+	@touch $@
+
+.PHONY: image
+image: build/image/.wheelhouse  ## build the image (IMAGE=, BASE=)
+	@docker info >/dev/null 2>&1 || { echo "no Docker engine answers; on Debian: make docker-engine" >&2; exit 1; }
+	rm -rf build/image/wheel
+	$(V)/pip wheel -q --disable-pip-version-check --no-deps -w build/image/wheel .
+	cp deploy/Dockerfile deploy/slim.py deploy/entrypoint.py deploy/healthcheck.py build/image/
+	docker build --build-arg BASE=$(BASE) -t $(IMAGE) build/image
+	@docker image ls --format '{{.Repository}}:{{.Tag}} {{.Size}}' $(IMAGE)
+
+.PHONY: compose-up
+compose-up:  ## start three nodes in containers (FILE=, PROFILE=monitoring)
+	$(COMPOSE_TIDELOG) $(if $(PROFILE),--profile $(PROFILE)) up -d
+	@deploy/wait-healthy $$($(COMPOSE_TIDELOG) ps -q)
+	@echo "serving at 127.0.0.1:19092,127.0.0.1:29092,127.0.0.1:39092"
+
+.PHONY: compose-down
+compose-down:  ## stop and remove them (DATA=remove: their volumes too)
+	$(COMPOSE_TIDELOG) --profile monitoring down $(if $(filter remove,$(DATA)),-v)
+
+.PHONY: compose-logs
+compose-logs:  ## follow their logs
+	$(COMPOSE_TIDELOG) logs -f --tail 100
+
+.PHONY: test-docker
+test-docker: .venv/.dev image  ## run the tests that need a Docker engine
+	$(V)/python -m pytest -q -rs -m docker tests/docker
 
 .PHONY: clean
 clean:  ## remove what was built and cached, but not .venv

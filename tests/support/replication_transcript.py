@@ -216,6 +216,8 @@ class Script:
                 return [str(machine.low_watermark(self.log_start))]
             case "clean-point":
                 return [str(machine.min_clean_point(Offset(int(flags[0]))))]
+            case "wanted":
+                return [str(machine.wanted_clean_point(Offset(int(flags[0]))))]
             case _:
                 raise ValueError(f"unknown event {command}")
 
@@ -231,6 +233,7 @@ class Script:
             last_fetched_epoch=int(words["last"]) if "last" in words else None,
             log_start=Offset(int(words.get("start", 0))),
             clean_point=Offset(int(words.get("clean", 0))),
+            held_back_to=Offset(int(words.get("held", 0))),
         )
         ours = epoch_end(words.get("ours", "none"))
         verdict = machine.fetched(self.now_ms, fetch, ours, self.log_start)

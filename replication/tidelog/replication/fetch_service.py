@@ -235,12 +235,8 @@ class FollowerStream:
                     entry, partition
                 ):
                     self._session.mark_ready(ref)
-                elif (
-                    partition.log.high_watermark > max(entry.told_high_watermark, 0)
-                    or partition.told_cleaning() != entry.told_cleaning
-                ):
-                    # It moved while nobody was listening.
-                    self.watermark_moved(ref)
+                else:
+                    self._mark_untold(entry, partition)
             case Refused(code=code) if code in _MAY_BE_EARLY:
                 entry.is_unsettled = True
                 self._verdicts[ref] = verdict
@@ -249,6 +245,14 @@ class FollowerStream:
             case _:
                 self._verdicts[ref] = verdict
                 self._session.mark_ready(ref)
+
+    def _mark_untold(self, entry: SessionPartition, partition: Partition) -> None:
+        """Something may have moved while nobody was listening."""
+        if (
+            partition.log.high_watermark > max(entry.told_high_watermark, 0)
+            or partition.told_cleaning() != entry.told_cleaning
+        ):
+            self.watermark_moved(entry.ref)
 
     @staticmethod
     def _has_log_news(entry: SessionPartition, partition: Partition) -> bool:
@@ -341,6 +345,8 @@ class FollowerStream:
                 continue
             read = self._read(entry, partition, MAX_CHUNK_BYTES - size)
             if read is None:
+                # Being ready took the place of its news, which still have to be told.
+                self._mark_untold(entry, partition)
                 continue
             if size > 0 and read.first_batch_size > MAX_CHUNK_BYTES - size:
                 session.mark_ready(entry.ref)  # it begins the next message

@@ -162,13 +162,16 @@ class Housekeeping:
                 await asyncio.sleep(0)
 
     def retain(self, partition: Partition) -> None:
+        log = partition.log
+        before = log.log_start
         try:
-            for plan in partition.log.apply_retention(self._clock.wall_ms()):
+            for plan in log.apply_retention(self._clock.wall_ms()):
                 _log.info("%s: %d segments went by %s", partition, plan.count, plan.reason)
         except (LogFailed, OSError) as error:
-            self._replicas.log_failed(partition.log, str(error))
+            self._replicas.log_failed(log, str(error))
             return
-        partition.log_start_moved()
+        if log.log_start > before:
+            partition.log_start_moved()
 
     async def _unlink(self, due_ms: float) -> None:
         await self.unlink_due()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TextIO
 
 from tidelog.simulation.cluster_run import ClusterRun
+from tidelog.simulation.compaction_run import CompactionRun
 from tidelog.simulation.fault_schedule import FaultSchedule, shrink
 from tidelog.simulation.group_run import GroupRun
 from tidelog.simulation.quorum_run import QuorumRun
@@ -19,7 +20,7 @@ from tidelog.simulation.seed_run import SeedResult, SeedRun, run_seed
 from tidelog.simulation.transaction_run import TransactionRun
 
 KINDS: Final[dict[str, type[SeedRun]]] = {
-    run.kind: run for run in (QuorumRun, ClusterRun, GroupRun, TransactionRun)
+    run.kind: run for run in (QuorumRun, ClusterRun, GroupRun, TransactionRun, CompactionRun)
 }
 
 _SEEDS_PER_PROCESS: Final = 50
