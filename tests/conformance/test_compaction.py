@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -109,6 +112,24 @@ def test_every_replica_is_cleaned_and_every_client_reads_the_rest(
     for kit in [*kits, Kcat(cluster.bootstrap)]:
         found = [(one.offset, one.key, one.value) for one in prices.read(kit)]
         assert found == wanted, kit.name
+
+
+def test_the_command_says_what_is_clean_and_why_the_rest_is_not(cluster: LocalCluster) -> None:
+    prices = Prices(cluster, "explained")
+    for turn in range(3):
+        prices.write(("a", f"{turn}"))
+    prices.until(lambda: set(prices.clean_points()) == {2}, "all replicas are clean")
+    command = [sys.executable, "-c", "from tidelog.cli.main import main; main()"]
+    arguments = ["explain", "compaction", prices.topic, "-b", cluster.bootstrap, "--json"]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    told = json.loads(done.stdout)
+    assert [(one["broker"], one["clean_point"]) for one in told] == [(1, 2), (2, 2), (3, 2)]
+    for one in told:
+        holds = {reason["hold"]: reason["setting"] for reason in one["reasons"]}
+        assert holds["active segment"] == "segment.ms"
+        assert "nothing dirty" in holds
 
 
 def test_a_tombstone_goes_when_every_replica_has_cleaned_past_it(cluster: LocalCluster) -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from immutables import Map
 
 from tidelog.broker.metrics.facts import (
+    CleaningFacts,
     CommittedFacts,
+    CompactionFacts,
     DirectoryFacts,
     FollowerFacts,
     GroupFacts,
@@ -43,6 +45,7 @@ from tidelog.kernel.ids import (
 )
 from tidelog.kernel.meters import Spread
 from tidelog.replication.meters import TopicMeters
+from tidelog.storage.cleaner.plan import Hold, Reason
 from tidelog.wire.protocol.apis import APIS, ApiKey
 
 ZERO = Uuid(bytes(16))
@@ -98,6 +101,17 @@ class PretendedBroker:
             return None
         cause = Cause(5, CauseKind.JOINED, "m-1")
         return (Rebalance(5, [cause], 0, 3, "m-1", ("m-0",), 9, 11), Rebalance(20, [cause]))
+
+    cleaning = CleaningFacts(3, 1000, 400, 60, 1, 5, {2: 1})
+
+    def compaction(self, topic: str) -> Iterator[CompactionFacts]:
+        reasons = (
+            Reason(Hold.BELOW_RATIO, None, "0.25, must be above 0.50", "min.cleanable.dirty.ratio"),
+            Reason(Hold.ACTIVE_SEGMENT, Offset(80), "77 bytes", "segment.ms"),
+        )
+        yield CompactionFacts(
+            0, "leader", 0, 100, 40, 80, 300, 100, 0.25, False, False, 40, reasons, (2,), "cleaned"
+        )
 
     def directories(self) -> Sequence[DirectoryFacts]:
         return [

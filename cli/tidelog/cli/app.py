@@ -16,6 +16,7 @@ from tidelog.cli import (
     config_commands,
     consume_commands,
     doctor_commands,
+    explain_commands,
     feature_commands,
     group_commands,
     log_commands,
@@ -63,6 +64,7 @@ for _name, _text in NODE_COMMANDS.items():
     _add_node_command(_name, _text)
 app.add_typer(storage_commands.app, name="storage")
 app.command("doctor")(doctor_commands.doctor)
+app.add_typer(explain_commands.app, name="explain")
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(quorum_commands.app, name="quorum")
 app.add_typer(config_commands.app, name="config")

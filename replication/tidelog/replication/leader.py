@@ -175,6 +175,11 @@ class LeaderPartition:
         """How far everybody has to compact so that what has outlived its time may go."""
         return max([own_held_back_to, *(one.held_back_to for one in self._counting_remotes())])
 
+    @property
+    def clean_points(self) -> dict[NodeId, Offset]:
+        """Of all other replicas that count."""
+        return {remote.broker: remote.clean_point for remote in self._counting_remotes()}
+
     def _counting_remotes(self) -> list[RemoteReplica]:
         """Without those that start over, empty: they bring nothing old back."""
         empty = self.state.restarts_empty

@@ -85,7 +85,7 @@ def test_metrics_are_text_that_prometheus_reads() -> None:
 # --- /v1 --------------------------------------------------------------------------------------
 
 KINDS = {
-    "integer": int, "string": str, "boolean": bool, "object": dict, "array": list,
+    "integer": int, "number": float, "string": str, "boolean": bool, "object": dict, "array": list,
     "null": type(None),
 }  # fmt: skip
 
@@ -171,6 +171,22 @@ def test_rebalances_are_told_by_the_coordinator() -> None:
     node = PretendedNode(roles=("controller",))
     node.broker = None
     assert get("/v1/groups/g/rebalances", node)[1]["coordinated_here"] is False
+
+
+def test_compaction_of_a_topic_is_told_by_each_replica() -> None:
+    code, told = get("/v1/topics/t/compaction")
+    [one] = told["replicas"]
+    assert (code, one["clean_point"], one["first_uncleanable"], one["due"]) == (200, 40, 80, False)
+    assert one["reasons"][0] == {
+        "hold": "ratio below threshold",
+        "offset": None,
+        "detail": "0.25, must be above 0.50",
+        "setting": "min.cleanable.dirty.ratio",
+    }
+    assert get("/v1/topics/missing/compaction")[0] == 404
+    node = PretendedNode(roles=("controller",))
+    node.broker = None
+    assert get("/v1/topics/t/compaction", node)[1] == {"replicas": []}
 
 
 def test_a_node_that_is_only_a_broker_has_no_part_in_the_quorum() -> None:

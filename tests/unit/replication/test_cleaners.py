@@ -108,6 +108,29 @@ def test_tombstones_wait_for_a_replica_that_is_away() -> None:
     with_cleaners(script)
 
 
+def test_a_replica_that_is_away_for_too_long_starts_over_empty() -> None:
+    async def script(lab: Lab, cleaned: Cleaned) -> None:
+        ref = await lab.create("t", (1, 2, 3), **COMPACTED)
+        await cleaned.write(ref, doomed="old", kept="1")
+        await lab.equal(ref)
+        await lab.nodes[3].kill()
+        lab.controller.fence(3)
+        await lab.in_sync(ref, 2)
+        await cleaned.write(ref, doomed=None)
+        lab.controller.restart_empty(3, ref)
+        for turn in range(20):
+            await cleaned.write(ref, other=str(turn))
+        assert "" not in lab.nodes[1].values(ref)  # nobody has to be waited for
+        await lab.nodes[3].start()
+        cleaned.begin(3, lab.nodes[3])
+        await lab.in_sync(ref, 3)
+        await lab.equal(ref)
+        assert "old" not in lab.nodes[3].values(ref)
+        assert "1" in lab.nodes[3].values(ref)
+
+    with_cleaners(script)
+
+
 def test_a_replica_that_holds_others_up_is_made_to_clean() -> None:
     async def script(lab: Lab, cleaned: Cleaned) -> None:
         ref = await lab.create("t", (1, 2, 3), **COMPACTED)
@@ -156,7 +179,7 @@ def test_a_log_that_cannot_be_read_is_let_be_and_the_others_go_on() -> None:
 
 def test_a_topic_is_deleted_and_made_again_under_its_cleaner() -> None:
     async def script(lab: Lab, cleaned: Cleaned) -> None:
-        for life in range(4):
+        for life in range(3):
             ref = await lab.create("t", (1, 2, 3), **COMPACTED)
             for turn in range(3 + life):
                 await cleaned.write(ref, a=f"{life}-{turn}")

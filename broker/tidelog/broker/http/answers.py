@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tidelog.broker.handlers.internal_topics import is_internal
-from tidelog.broker.metrics.facts import GroupFacts, NodeView, ReplicaFacts
+from tidelog.broker.metrics.facts import CompactionFacts, GroupFacts, NodeView, ReplicaFacts
 from tidelog.controller.metadata.brokers import BrokerRegistration
 from tidelog.controller.metadata.partitions import PartitionState
 from tidelog.controller.metadata.records import LEADERLESS
@@ -139,6 +139,44 @@ def _replica(one: ReplicaFacts) -> Json:
         "followers": [
             {"id": f.node_id, "lag": f.lag, "in_sync": f.is_in_sync} for f in one.followers
         ],
+    }
+
+
+def compaction(view: NodeView, arguments: Arguments) -> Listing:
+    """Replicas of one topic on this node; whoever wants to know of all asks all nodes."""
+    topic = arguments["topic"]
+    if view.image.topics.named(topic) is None:
+        raise NotFound(f"there is no topic {topic!r}")
+    held = iter(()) if view.broker is None else view.broker.compaction(topic)
+    return Listing("replicas", (_compaction(one) for one in held))
+
+
+def _compaction(one: CompactionFacts) -> Json:
+    return {
+        "partition": one.partition,
+        "role": one.role,
+        "log_start_offset": one.log_start,
+        "log_end_offset": one.log_end,
+        "clean_point": one.clean_point,
+        "first_uncleanable": one.first_uncleanable,
+        "clean_bytes": one.clean_bytes,
+        "cleanable_bytes": one.cleanable_bytes,
+        "dirty_ratio": one.dirty_ratio,
+        "due": one.is_due,
+        "in_progress": one.is_in_progress,
+        "clean_floor": one.clean_floor,
+        "reasons": [
+            {
+                "hold": reason.hold.value,
+                "offset": reason.offset,
+                "detail": reason.detail,
+                "setting": reason.setting,
+            }
+            for reason in one.reasons
+        ],
+        "waits_for": list(one.waits_for),
+        "last_outcome": one.last_outcome,
+        "next_horizon_ms": one.next_horizon_ms,
     }
 
 

@@ -58,6 +58,15 @@ _REPLICA: Final = record(
     flushed_end_offset=INT, size_bytes=INT, segments=INT, lag=INT,
     followers={"type": "array", "items": record(id=INT, lag=INT, in_sync=BOOL)},
 )  # fmt: skip
+_COMPACTION: Final = record(
+    partition=INT, role=STRING, log_start_offset=INT, log_end_offset=INT, clean_point=INT,
+    first_uncleanable=INT, clean_bytes=INT, cleanable_bytes=INT, dirty_ratio={"type": "number"},
+    due=BOOL, in_progress=BOOL, clean_floor=nullable(INT),
+    reasons={"type": "array", "items": record(
+        hold=STRING, offset=nullable(INT), detail=STRING, setting=nullable(STRING),
+    )},
+    waits_for=INTS, last_outcome=nullable(STRING), next_horizon_ms=nullable(INT),
+)  # fmt: skip
 _BROKER: Final = record(
     id=INT, epoch=INT, rack=nullable(STRING), fenced=BOOL, in_controlled_shutdown=BOOL,
     listeners={"type": "object", "additionalProperties": record(host=STRING, port=INT)},
@@ -108,6 +117,12 @@ ROUTES: Final = (
         "One topic with its partitions: leaders, epochs, replicas, ISR.",
         answers.topic,
         record(**_TOPIC, partitions={"type": "array", "items": _STATE}),
+    ),
+    Route(
+        "/v1/topics/{topic}/compaction",
+        "How compaction stands for the topic's replicas on this node, and what holds it back.",
+        answers.compaction,
+        listing("replicas", _COMPACTION),
     ),
     Route(
         "/v1/partitions",

@@ -48,6 +48,7 @@ _N: Final = "kafka_network_requestmetrics_"
 _CG: Final = "kafka_coordinator_group_groupmetadatamanager_"
 _K: Final = "kafka_controller_kafkacontroller_"
 _Q: Final = "kafka_server_raft_metrics_"
+_L: Final = "kafka_log_logcleanermanager_"
 
 
 class Collector:
@@ -144,6 +145,19 @@ class Collector:
         for (request, error), count in sorted(broker.requests.errors.items()):
             page.add(_N + "errors_total", count, labels(("request", request), ("error", error)))
         self._add_directories(page, broker)
+        self._add_cleaner(page, broker)
+
+    def _add_cleaner(self, page: Page, broker: BrokerView) -> None:
+        facts = broker.cleaning
+        page.add("tidelog_cleaner_passes_total", facts.passes)
+        page.add("tidelog_cleaner_read_bytes_total", facts.bytes_read)
+        page.add("tidelog_cleaner_written_bytes_total", facts.bytes_written)
+        page.add("tidelog_cleaner_records_dropped_total", facts.records_dropped)
+        page.add(_L + "uncleanable_partitions_count", facts.uncleanable)
+        if facts.idle_ms is not None:
+            page.add(_L + "time_since_last_run_ms", facts.idle_ms)
+        for node, count in sorted(facts.waits_for.items()):
+            page.add("tidelog_cleaner_waits_for", count, labels(("broker", str(node))))
 
     def _add_directories(self, page: Page, broker: BrokerView) -> None:
         directories = broker.directories()

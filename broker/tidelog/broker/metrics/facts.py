@@ -7,7 +7,7 @@ belongs together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from tidelog.controller.service.meters import ControllerMeters
 from tidelog.coordinator.classic.history import Rebalance
 from tidelog.kernel.meters import Spread
 from tidelog.replication.meters import TopicMeters
+from tidelog.storage.cleaner.plan import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,45 @@ class DirectoryFacts:
     total_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class CompactionFacts:
+    """How compaction stands for one replica on this node."""
+
+    partition: int
+    role: str
+    log_start: int
+    log_end: int
+    clean_point: int
+    first_uncleanable: int
+    clean_bytes: int
+    cleanable_bytes: int
+    dirty_ratio: float
+    is_due: bool
+    is_in_progress: bool
+    clean_floor: int | None
+    """Below it tombstones and markers may go; None: everywhere, for there is no other replica."""
+    reasons: tuple[Reason, ...]
+    waits_for: tuple[int, ...] = ()
+    """Brokers that have to clean before what has outlived its time may go; a leader knows."""
+    last_outcome: str | None = None
+    next_horizon_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningFacts:
+    """The cleaner of a node, since it started."""
+
+    passes: int
+    bytes_read: int
+    bytes_written: int
+    records_dropped: int
+    uncleanable: int
+    idle_ms: int | None
+    """Since the last pass; None before the first."""
+    waits_for: Mapping[int, int]
+    """In how many partitions led here each broker is waited for."""
+
+
 class BrokerView(Protocol):
     """The broker role of a node."""
 
@@ -143,6 +183,11 @@ class BrokerView(Protocol):
         ...
 
     def directories(self) -> Sequence[DirectoryFacts]: ...
+
+    @property
+    def cleaning(self) -> CleaningFacts: ...
+
+    def compaction(self, topic: str) -> Iterator[CompactionFacts]: ...
 
 
 class ControllerView(Protocol):

@@ -7,8 +7,11 @@ from typing import Final
 
 from tidelog.broker.broker_role import BrokerRole
 from tidelog.broker.controller_role import ControllerRole
+from tidelog.broker.metrics.compaction_facts import cleaning_facts, compaction_facts
 from tidelog.broker.metrics.facts import (
+    CleaningFacts,
     CommittedFacts,
+    CompactionFacts,
     DirectoryFacts,
     FollowerFacts,
     GroupFacts,
@@ -87,6 +90,13 @@ class BrokerFacts:
     def rebalances(self, group_id: str) -> tuple[Rebalance, ...] | None:
         shard = self._role.coordination.groups.find(group_id)
         return None if isinstance(shard, ErrorCode) else shard.rebalances(group_id)
+
+    @property
+    def cleaning(self) -> CleaningFacts:
+        return cleaning_facts(self._role.cleaners, self._role.replicas)
+
+    def compaction(self, topic: str) -> Iterator[CompactionFacts]:
+        return compaction_facts(self._role.cleaners, self._role.replicas, topic)
 
     def _group(self, shard: GroupShard, listed: ListedGroup) -> GroupFacts:
         is_consumer = listed.kind is GroupKind.CONSUMER

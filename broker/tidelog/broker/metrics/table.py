@@ -49,6 +49,7 @@ _K: Final = "kafka_controller_kafkacontroller_"
 _P: Final = "kafka_cluster_partition_"
 _CG: Final = "kafka_coordinator_group_groupmetadatamanager_"
 _Q: Final = "kafka_server_raft_metrics_"
+_L: Final = "kafka_log_logcleanermanager_"
 
 # fmt: off
 _NODE: Final = (
@@ -166,6 +167,18 @@ _LOGS: Final = (
            "The first offset of a partition led here.", _TP),
 )
 
+_CLEANER: Final = (
+    Metric("tidelog_cleaner_passes_total", _C, "Passes of the cleaner over a log."),
+    Metric("tidelog_cleaner_read_bytes_total", _C, "Bytes that the cleaner read."),
+    Metric("tidelog_cleaner_written_bytes_total", _C, "Bytes that the cleaner wrote."),
+    Metric("tidelog_cleaner_records_dropped_total", _C, "Records that compaction removed."),
+    Metric(_L + "uncleanable_partitions_count", _G, "Logs that the cleaner gave up."),
+    Metric(_L + "time_since_last_run_ms", _G,
+           "Since a pass over any log ended; not told before the first."),
+    Metric("tidelog_cleaner_waits_for", _G,
+           "Partitions led here whose tombstones wait for a broker to compact.", ("broker",)),
+)
+
 _GROUPS: Final = (
     Metric(_CG + "numgroups", _G, "Groups coordinated here."),
     Metric(_CG + "numgroupsempty", _G, "Those without members."),
@@ -217,6 +230,7 @@ SECTIONS: Final[Mapping[str, tuple[Metric, ...]]] = MappingProxyType(
         "Replicas": _REPLICAS,
         "Traffic": _TRAFFIC,
         "Logs and partitions": _LOGS,
+        "Compaction": _CLEANER,
         "Groups": _GROUPS,
         "Controller and quorum": _CONTROLLER,
     }
