@@ -1,7 +1,8 @@
 """`make bench-cluster`: three nodes on this machine, replication factor 3, seen by librdkafka.
 
 Goals are Apache Kafka 4.3.1's figures on two cores, measured the same way, or the project's own
-where it has set one. The client runs on the same cores as the nodes, here as there.
+where it has set one. The client runs on the same cores as the nodes, here as there. To measure
+another cluster with the same client: `python -m bench.cluster --bootstrap HOST:PORT`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from tidelog.testing.local_cluster import LocalCluster
 PARTITIONS = 3
 SECONDS = 6.0
 RATE = 1000
+KAFKAS_POLICY = "its own policy"
+"""Of another cluster: Apache Kafka leaves flushing to the system, as page-cache does here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,10 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-def producer(cluster: LocalCluster, acks: str, **more: object) -> Producer:
+def producer(bootstrap: str, acks: str, **more: object) -> Producer:
     return Producer(
         {
-            "bootstrap.servers": cluster.bootstrap,
+            "bootstrap.servers": bootstrap,
             "acks": acks,
             "enable.idempotence": acks == "all",
             "linger.ms": 5,
@@ -61,15 +64,15 @@ def producer(cluster: LocalCluster, acks: str, **more: object) -> Producer:
     )
 
 
-def create(cluster: LocalCluster, name: str, partitions: int, config: dict[str, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+def create(bootstrap: str, name: str, partitions: int, config: dict[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     made = admin.create_topics([NewTopic(name, partitions, 3, config=config)])
     made[name].result(60)
 
 
-def produce_for(cluster: LocalCluster, topic: str, size: int, acks: str) -> tuple[float, int]:
+def produce_for(bootstrap: str, topic: str, size: int, acks: str) -> tuple[float, int]:
     """Records per second that were acknowledged, and how many."""
-    client = producer(cluster, acks)
+    client = producer(bootstrap, acks)
     client.list_topics(topic, timeout=10)
     value, count = b"x" * size, 0
     failed: list[KafkaError] = []
@@ -92,16 +95,19 @@ def produce_for(cluster: LocalCluster, topic: str, size: int, acks: str) -> tupl
     return count / (time.perf_counter() - start), count
 
 
-def consume(cluster: LocalCluster, topic: str, count: int) -> float:
+def consume(bootstrap: str, topic: str, count: int) -> float:
     """Records per second."""
     client = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap,
+            "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
             "fetch.max.bytes": 50 << 20,
             "max.partition.fetch.bytes": 10 << 20,
             "queued.max.messages.kbytes": 400_000,
+            # Else the client stops fetching for a second whenever it has 100,000 messages.
+            "queued.min.messages": 1_000_000,
+            "fetch.queue.backoff.ms": 1,
             "log_level": 0,
         }
     )
@@ -114,9 +120,9 @@ def consume(cluster: LocalCluster, topic: str, count: int) -> float:
     return seen / took
 
 
-def drain(cluster: LocalCluster, topic: str, count: int) -> None:
+def drain(bootstrap: str, topic: str, count: int) -> None:
     """Wait until all is replicated: what acks=1 left behind must not slow down what follows."""
-    client = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "bench", "log_level": 0})
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0})
     while True:
         ends = [
             client.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1]
@@ -128,30 +134,31 @@ def drain(cluster: LocalCluster, topic: str, count: int) -> None:
         time.sleep(0.1)
 
 
-def bench_throughput(cluster: LocalCluster) -> Iterator[Row]:
+def bench_throughput(bootstrap: str, policies: Sequence[str]) -> Iterator[Row]:
     for acks in ("all", "1"):
-        for policy in ("fsync", "page-cache"):
+        for policy in policies:
             for load in LOADS:
                 topic = f"{policy}-{acks}-{load.size}"
-                create(cluster, topic, PARTITIONS, {"flush.policy": policy})
-                rate, count = produce_for(cluster, topic, load.size, acks)
-                drain(cluster, topic, count)
+                own = {} if policy == KAFKAS_POLICY else {"flush.policy": policy}
+                create(bootstrap, topic, PARTITIONS, own)
+                rate, count = produce_for(bootstrap, topic, load.size, acks)
+                drain(bootstrap, topic, count)
                 name = f"produce {load.size} B, acks={acks}, {policy}"
-                is_peer = acks == "all" and policy == "page-cache"
+                is_peer = acks == "all" and policy != "fsync"
                 yield Row(name, rate, "records/s", load.goal_records if is_peer else None)
                 yield Row(name, rate * load.size / 1e6, "MB/s", load.goal_mb if is_peer else None)
                 if is_peer:
-                    read = consume(cluster, topic, count)
+                    read = consume(bootstrap, topic, count)
                     consumed = read * load.size / 1e6
                     yield Row(f"consume {load.size} B", consumed, "MB/s", load.goal_consume_mb)
 
 
-def bench_latency(cluster: LocalCluster) -> Iterator[Row]:
+def bench_latency(bootstrap: str) -> Iterator[Row]:
     """At a fixed rate, from the call of produce to its callback and to the consumer."""
-    create(cluster, "latency", PARTITIONS, {})
-    client = producer(cluster, "all", **{"linger.ms": 0})
+    create(bootstrap, "latency", PARTITIONS, {})
+    client = producer(bootstrap, "all", **{"linger.ms": 0})
     reader = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "bench", "fetch.wait.max.ms": 500,
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "fetch.wait.max.ms": 500,
          "enable.auto.commit": False, "log_level": 0}
     )  # fmt: skip
     reader.assign([TopicPartition("latency", p, 0) for p in range(PARTITIONS)])
@@ -202,8 +209,8 @@ def started() -> Iterator[tuple[LocalCluster, float]]:
     cluster = LocalCluster(3)
     cluster.start()
     try:
-        create(cluster, "first", 1, {})
-        client = producer(cluster, "all")
+        create(cluster.bootstrap, "first", 1, {})
+        client = producer(cluster.bootstrap, "all")
         client.produce("first", b"x")
         client.flush(30)
         yield cluster, time.perf_counter() - start
@@ -217,7 +224,7 @@ def process_ids(cluster: LocalCluster) -> list[int]:
 
 def bench_idle(cluster: LocalCluster) -> Iterator[Row]:
     pids = process_ids(cluster)
-    create(cluster, "many", 1000, {})
+    create(cluster.bootstrap, "many", 1000, {})
     time.sleep(5)
     before = [processor_seconds(pid) for pid in pids]
     time.sleep(10)
@@ -227,36 +234,33 @@ def bench_idle(cluster: LocalCluster) -> Iterator[Row]:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("start", "latency", "throughput", "idle"))
-    only = parser.parse_args().only
-    rows: list[Row] = []
+def bench_peer(bootstrap: str) -> Iterator[Row]:
+    yield from bench_latency(bootstrap)
+    yield from bench_throughput(bootstrap, [KAFKAS_POLICY])
 
-    def take(part: str, found: Iterable[Row]) -> None:
-        if only in (None, part):
-            for row in found:
-                print(f"{row.name}: {row.value:,.1f} {row.unit}", flush=True)
-                rows.append(row)
 
+def bench_own() -> Iterator[Row]:
     with started() as (cluster, first_answer_s):
         pids = process_ids(cluster)
-        idle_mb, idle_goal = max(map(resident_mb, pids)), 80
-        take(
-            "start",
-            [
-                Row("start to the first acks=all answer", first_answer_s, "s", 1.5, "lower"),
-                Row("idle memory per node", idle_mb, "MB", idle_goal, "lower"),
-            ],
-        )
-        take("latency", bench_latency(cluster))
-        take("throughput", bench_throughput(cluster))
+        yield Row("start to the first acks=all answer", first_answer_s, "s", 1.5, "lower")
+        yield Row("idle memory per node", max(map(resident_mb, pids)), "MB", 80, "lower")
+        yield from bench_latency(cluster.bootstrap)
+        yield from bench_throughput(cluster.bootstrap, ["fsync", "page-cache"])
         loaded_mb = max(map(resident_mb, pids))
-        take("throughput", [Row("memory after load per node", loaded_mb, "MB", 770, "lower")])
+        yield Row("memory after load per node", loaded_mb, "MB", 770, "lower")
     with started() as (cluster, _):
-        take("idle", bench_idle(cluster))
-    if only is None:
-        report("cluster", rows)
+        yield from bench_idle(cluster)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", help="measure this cluster instead, whatever it is")
+    bootstrap = parser.parse_args().bootstrap
+    rows: list[Row] = []
+    for row in bench_own() if bootstrap is None else bench_peer(bootstrap):
+        print(f"{row.name}: {row.value:,.1f} {row.unit}", flush=True)
+        rows.append(row)
+    report("cluster" if bootstrap is None else "cluster_peer", rows)
     return 0
 
 
