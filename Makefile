@@ -55,6 +55,16 @@ test: .venv/.dev  ## run the tests that need neither Docker nor Spark nor Java
 test-java: .venv/.dev build/kafka/.complete  ## run Apache Kafka's own tools against a cluster
 	$(V)/python -m pytest -q -m java tests/java
 
+.PHONY: test-spark
+test-spark: .venv/.spark  ## read a cluster with Spark (Java 17; installs pyspark, some 500 MB)
+	$(V)/python -m pytest -q -m spark tests/spark
+
+.venv/.spark: .venv/.dev
+	@command -v java >/dev/null || { \
+		echo "make test-spark needs Java 17; to have it: apt install openjdk-17-jre-headless" >&2; exit 1; }
+	$(V)/pip install -q --disable-pip-version-check -e '.[dev,spark]'
+	@touch $@
+
 build/kafka/.complete: tests/java/pom.xml
 	@for tool in java mvn; do command -v $$tool >/dev/null || { \
 		echo "make test-java needs $$tool; to have it: apt install maven" >&2; exit 1; }; done
