@@ -25,6 +25,7 @@ PURE = [
     "controller/tidelog/controller/raft",
     "coordinator/tidelog/coordinator",
     "replication/tidelog/replication",
+    "pipeline/tidelog/pipeline",
 ]
 # The shells among them: the ports of a real machine, and what runs on the event loop.
 SHELLS = [
@@ -33,6 +34,13 @@ SHELLS = [
     "storage/tidelog/storage/flusher.py",
     "storage/tidelog/storage/log_dir.py",
     "coordinator/tidelog/coordinator/runtime",
+    "pipeline/tidelog/pipeline/__init__.py",
+    "pipeline/tidelog/pipeline/cluster.py",
+    "pipeline/tidelog/pipeline/connection.py",
+    "pipeline/tidelog/pipeline/fetching.py",
+    "pipeline/tidelog/pipeline/segments_source.py",
+    "pipeline/tidelog/pipeline/source.py",
+    "pipeline/tidelog/pipeline/streaming.py",
     "replication/tidelog/replication/alarm.py",
     "replication/tidelog/replication/cleaners.py",
     "replication/tidelog/replication/controller_calls.py",

@@ -1,0 +1,27 @@
+"""What a reader tells the person who runs the job."""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """Base of all of them."""
+
+
+class WrongOptions(PipelineError):
+    """An option that is unknown, malformed, refused or in contradiction with another."""
+
+
+class DataLoss(PipelineError):
+    """Records that should be read are not there any more."""
+
+
+class BrokerUnavailable(PipelineError):
+    """Nobody gave an answer for as long as the job is ready to wait."""
+
+
+class BrokerRefused(PipelineError):
+    """A broker answered with an error that trying again does not mend."""
+
+
+class CorruptData(PipelineError):
+    """Bytes that are not what was once written."""

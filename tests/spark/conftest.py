@@ -1,0 +1,52 @@
+"""One cluster and one session for all tests here: either takes seconds to start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from spark_topics import Topics
+
+from tidelog.testing.local_cluster import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def cluster(require: Callable[[str], None]) -> Iterator[LocalCluster]:
+    require("java")
+    pytest.importorskip("pyspark", reason="pyspark is missing; make test-spark installs it")
+    with LocalCluster(3, settings={"http.listener": ""}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def topics(cluster: LocalCluster) -> Topics:
+    return Topics(cluster.bootstrap, AdminClient({"bootstrap.servers": cluster.bootstrap}))
+
+
+@pytest.fixture(scope="session")
+def spark(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    scratch: Path = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tidelog tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.sql.streaming.forceDeleteTempCheckpointLocation", "true")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
