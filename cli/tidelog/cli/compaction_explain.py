@@ -59,8 +59,7 @@ def lines(topic: str, one: dict[str, Any]) -> Iterator[str]:
     )
     for reason in one["reasons"]:
         yield f"    held back: {_reason(reason)}"
-    if one["clean_floor"] is not None:
-        yield f"    tombstones and markers may go below offset {one['clean_floor']}"
+    yield f"    tombstones and markers may go below offset {one['clean_floor']}"
     if one["waits_for"]:
         names = ", ".join(str(node) for node in one["waits_for"])
         yield f"    some have outlived their time and wait until broker {names} has cleaned"

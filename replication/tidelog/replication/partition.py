@@ -42,7 +42,6 @@ from tidelog.replication.outcomes import DeletedRecords, Produced
 from tidelog.replication.partition_following import FollowingPartition, PartitionHost
 from tidelog.replication.produce_waits import ProduceWaits
 from tidelog.replication.remote_replica import FollowerFetch
-from tidelog.storage.cleaner.cleaning import NO_FLOOR
 from tidelog.storage.epoch_cache import UNDEFINED_END
 from tidelog.storage.log import Appended, Log, LogFailed
 from tidelog.storage.txn_verification import Verification
@@ -439,9 +438,14 @@ class Partition(FollowingPartition):
         return least, leader.wanted_clean_point(self.held_back_to)
 
     def clean_floor(self) -> Offset:
-        """Below it every other replica is compacted: tombstones and markers may go."""
+        """Below it every replica is compacted: tombstones and markers may go.
+
+        This one too, though a pass drops what a tombstone is for together with it: whoever
+        begins to fetch from here in the middle of the pass may have got the one already, and
+        would never see the other.
+        """
         if self.leader is not None:
-            return self.leader.min_clean_point(NO_FLOOR)
+            return self.leader.min_clean_point(self.clean_point)
         return Offset(0) if self.follower is None else self.follower.clean_floor
 
     @property

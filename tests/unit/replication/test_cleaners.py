@@ -108,6 +108,21 @@ def test_tombstones_wait_for_a_replica_that_is_away() -> None:
     with_cleaners(script)
 
 
+def test_a_lone_replica_waits_for_its_own_clean_point() -> None:
+    """A replica that is added in the middle of a pass fetches from it."""
+
+    async def script(lab: Lab, cleaned: Cleaned) -> None:
+        ref = await lab.create("t", (1,), **COMPACTED, min_insync_replicas="1")
+        await cleaned.write(ref, doomed="1")
+        await cleaned.write(ref, doomed=None)
+        assert lab.nodes[1].partition(ref).clean_floor() <= 1  # the tombstone is not below it
+        for turn in range(20):
+            await cleaned.write(ref, other=str(turn))
+        assert "" not in lab.nodes[1].values(ref)
+
+    with_cleaners(script)
+
+
 def test_a_replica_that_is_away_for_too_long_starts_over_empty() -> None:
     async def script(lab: Lab, cleaned: Cleaned) -> None:
         ref = await lab.create("t", (1, 2, 3), **COMPACTED)

@@ -61,7 +61,7 @@ _REPLICA: Final = record(
 _COMPACTION: Final = record(
     partition=INT, role=STRING, log_start_offset=INT, log_end_offset=INT, clean_point=INT,
     first_uncleanable=INT, clean_bytes=INT, cleanable_bytes=INT, dirty_ratio={"type": "number"},
-    due=BOOL, in_progress=BOOL, clean_floor=nullable(INT),
+    due=BOOL, in_progress=BOOL, clean_floor=INT,
     reasons={"type": "array", "items": record(
         hold=STRING, offset=nullable(INT), detail=STRING, setting=nullable(STRING),
     )},

@@ -9,7 +9,6 @@ from tidelog.broker.metrics.facts import CleaningFacts, CompactionFacts
 from tidelog.replication.cleaners import LogCleaners
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import ReplicaSet
-from tidelog.storage.cleaner.cleaning import NO_FLOOR
 
 
 def cleaning_facts(cleaners: LogCleaners, replicas: ReplicaSet) -> CleaningFacts:
@@ -63,7 +62,7 @@ def _compaction_of(cleaners: LogCleaners, partition: Partition) -> CompactionFac
         dirty_ratio=plan.dirty_ratio,
         is_due=plan.is_due,
         is_in_progress=view.is_in_progress,
-        clean_floor=None if view.clean_floor == NO_FLOOR else view.clean_floor,
+        clean_floor=view.clean_floor,
         reasons=plan.reasons if behind is None else (*plan.reasons, behind),
         waits_for=_waited_for(partition),
         last_outcome=None if last is None or last.outcome is None else last.outcome.value,

@@ -124,8 +124,8 @@ class CompactionFacts:
     dirty_ratio: float
     is_due: bool
     is_in_progress: bool
-    clean_floor: int | None
-    """Below it tombstones and markers may go; None: everywhere, for there is no other replica."""
+    clean_floor: int
+    """Below it tombstones and markers may go when their time is over."""
     reasons: tuple[Reason, ...]
     waits_for: tuple[int, ...] = ()
     """Brokers that have to clean before what has outlived its time may go; a leader knows."""
