@@ -38,7 +38,7 @@ def _may_make_network_namespaces() -> bool:
 TOOLS = {
     "kcat": Tool(_on_path("kcat"), "apt install kcat"),
     "java": Tool(_on_path("java"), "apt install openjdk-17-jre-headless"),
-    "docker": Tool(_docker_answers, "a running Docker engine: https://docs.docker.com/engine"),
+    "docker": Tool(_docker_answers, "a running Docker engine; on Debian: make docker-engine"),
     "netns": Tool(_may_make_network_namespaces, "apt install iproute2, and run the tests as root"),
     "browser": Tool(_on_path("chromium", "chromium-browser"), "apt install chromium"),
 }
