@@ -42,6 +42,7 @@ class PretendedCluster:
     answers: dict[ApiKey, list[ErrorCode | str]] = field(default_factory=dict)
     """What the next requests get instead of an answer."""
     batches_per_fetch: int = 1
+    is_internal: bool = False
     ports: dict[int, int] = field(default_factory=dict)
     asked: list[tuple[int, str]] = field(default_factory=list)
 
@@ -128,7 +129,7 @@ class PretendedCluster:
             "MetadataResponseTopic",
             error_code=kio_error(error),
             name="t",
-            is_internal=False,
+            is_internal=self.is_internal,
             partitions=(partition,) if error is ErrorCode.NONE else (),
         )
         return structs.response(

@@ -41,6 +41,8 @@ class Layout:
     leaders: Mapping[Place, int]
     missing: frozenset[str]
     """Topics that were asked for and do not exist."""
+    internal: frozenset[str]
+    """Those that brokers keep for themselves; a pattern never means them."""
 
 
 class _AskAgain(Exception):
@@ -153,17 +155,19 @@ class Cluster:
         brokers = {int(one.node_id): SocketAddress(one.host, one.port) for one in answer.brokers}
         self._brokers = tuple(brokers.values()) or self._brokers
         leaders: dict[Place, int] = {}
-        missing = set()
+        missing, internal = set(), set()
         for topic in answer.topics:
             code = ErrorCode(int(topic.error_code))
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 missing.add(str(topic.name))
                 continue
             _raise_on(code, f"topic {topic.name!r}")
+            if topic.is_internal:
+                internal.add(str(topic.name))
             for partition in topic.partitions:
                 place = str(topic.name), int(partition.partition_index)
                 leaders[place] = int(partition.leader_id)
-        return Layout(brokers, leaders, frozenset(missing))
+        return Layout(brokers, leaders, frozenset(missing), frozenset(internal))
 
     def _leader_address(self, layout: Layout, place: Place) -> SocketAddress:
         leader = layout.leaders[place]
@@ -207,7 +211,8 @@ def _chosen(selection: Selection, layout: Layout) -> tuple[frozenset[Place], lis
     """What is there of what is meant, and the names of what is not."""
     if selection.pattern is not None:
         matches = re.compile(selection.pattern).fullmatch
-        return frozenset(place for place in layout.leaders if matches(place[0])), []
+        wanted = {place for place in layout.leaders if matches(place[0])}
+        return frozenset(one for one in wanted if one[0] not in layout.internal), []
     if selection.places is None:
         missing = [f"topic {name!r}" for name in sorted(layout.missing)]
         return frozenset(layout.leaders), missing

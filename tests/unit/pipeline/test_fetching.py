@@ -177,3 +177,14 @@ def test_a_topic_that_is_missing(cluster: PretendedCluster) -> None:
         patient.places(selection, must_exist=True)
     asking.close()
     patient.close()
+
+
+def test_a_pattern_never_means_internal_topics(cluster: PretendedCluster) -> None:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribePattern": ".*"}
+    wanted = parse_source_options(given, STREAM)
+    asking = Cluster(wanted)
+    assert asking.places(wanted.selection, must_exist=True) == {("t", 0)}
+    cluster.is_internal = True
+    assert asking.places(wanted.selection, must_exist=True) == frozenset()
+    assert asking.places(options(cluster).selection, must_exist=True) == {("t", 0)}
+    asking.close()
