@@ -34,6 +34,9 @@ def tidelog(image: str) -> Iterator[TidelogContainer]:
 @pytest.fixture(scope="module")
 def trio(image: str) -> Iterator[TidelogCluster]:
     with TidelogCluster(image=image) as running:
+        # The topic of the groups is made at first use, and only while all its brokers live.
+        produce(running.get_bootstrap_servers(), "warm-up", 1)
+        assert consume(running.get_bootstrap_servers(), "warm-up", 1) == [0]
         yield running
 
 
