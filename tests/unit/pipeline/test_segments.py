@@ -183,7 +183,10 @@ def test_an_index_lets_a_task_start_in_the_middle(log_dir: Path) -> None:
     assert offsets(log_dir, topics="t", maxBytesPerPartition=1) == list(range(300))
 
 
-@pytest.mark.parametrize("content", [b"\1" * 16, b"abc", bytes(80)])
+BETWEEN_BATCHES = b"".join(number.to_bytes(4, "big") for number in (15, 100, 45, 300))
+
+
+@pytest.mark.parametrize("content", [b"\1" * 16, b"abc", bytes(80), BETWEEN_BATCHES])
 def test_an_index_that_makes_no_sense_is_done_without(log_dir: Path, content: bytes) -> None:
     for path in (log_dir / "t-0").glob("*index"):
         path.write_bytes(content)
