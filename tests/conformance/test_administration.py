@@ -72,6 +72,15 @@ def test_confluent_topics(confluent: AdminClient) -> None:
     eventually(lambda: "c-topic" not in confluent.list_topics(timeout=10).topics, "no topic")
 
 
+def is_known(value: Callable[[str], object]) -> bool:
+    try:
+        value("retention.ms")
+    except KafkaException as error:
+        assert "UNKNOWN_TOPIC_OR_PART" in str(error)
+        return False
+    return True
+
+
 def test_confluent_configs(confluent: AdminClient) -> None:
     done(confluent.create_topics([NewTopic("c-configs", 1, 3)]))
     topic = ConfigResource(ConfigResource.Type.TOPIC, "c-configs")
@@ -80,6 +89,8 @@ def test_confluent_configs(confluent: AdminClient) -> None:
         [entries] = done(confluent.describe_configs([topic]))
         return entries[name].value, entries[name].is_default
 
+    # The broker that is asked may not have heard of the topic yet.
+    eventually(lambda: is_known(value), "its settings")
     assert value("retention.ms") == ("604800000", True)
     changed = ConfigResource(
         ConfigResource.Type.TOPIC,

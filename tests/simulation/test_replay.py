@@ -117,4 +117,4 @@ def test_a_look_at_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_kinds_are_those_the_command_knows() -> None:
-    assert {"quorum", "cluster", "groups", "transactions"} == KNOWN_KINDS
+    assert {"quorum", "cluster", "compaction", "groups", "transactions"} == KNOWN_KINDS
