@@ -85,6 +85,14 @@ class File(Protocol):
         """Cut the file, or extend it with a hole."""
         ...
 
+    def reserve(self, start: int, length: int) -> None:
+        """Set blocks aside for what will be written there; neither size nor content changes.
+
+        A favour, not a promise: where the system cannot, nothing happens. ``truncate`` to the
+        file's own size gives back what was not used.
+        """
+        ...
+
     def sync(self) -> None:
         """Return when data and size are on stable storage (``fdatasync``)."""
         ...

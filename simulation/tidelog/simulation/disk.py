@@ -86,6 +86,9 @@ class SimFile:
             raise _os_error(errno.EINVAL, self.path)
         self._disk._truncate(self._content, size, self.path)
 
+    def reserve(self, start: int, length: int) -> None:
+        self._check_writable(errno.EBADF)
+
     def sync(self) -> None:
         self._check_open()
         self._disk._sync(self._content, self.path)

@@ -122,8 +122,14 @@ def note_recovered(
     """Index a batch that is in the file, and let the producers' state follow."""
     segment.make_room_in_indexes()
     segment.note_batch(position, header)
-    if header.producer_id < 0:
-        return
+    if header.producer_id >= 0:
+        note_producer(segment, producers, position, header)
+
+
+def note_producer(
+    segment: Segment, producers: ProducerLog, position: int, header: BatchHeader
+) -> None:
+    """Let the producers' state follow a batch of one that is in the file."""
     completed = producers.apply(header, marker_of(segment, position, header))
     if completed is not None and completed.is_aborted:
         stable = producers.states.last_stable_offset_after(completed)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from tidelog.kernel.ids import LeaderEpoch, Offset
 from tidelog.kernel.ports import Steps
 from tidelog.storage.epoch_cache import EpochCache, EpochEntry
-from tidelog.storage.index_repair import note_recovered
+from tidelog.storage.index_repair import note_producer
 from tidelog.storage.names import LOG_SUFFIX
 from tidelog.storage.opening import Opening, Report, Verdict
 from tidelog.storage.producer_log import ProducerLog
@@ -178,13 +178,18 @@ class UncleanRecovery:
         """Take over sound batches: indexes, epochs and producers follow."""
         segment, expected, epoch = self.segments[index], self._expected_offset, self._epoch
         before: tuple[Offset, LeaderEpoch] = expected, epoch
+        has_room = segment.has_room_in_indexes(len(batches))
         for position, header in batches:
             before = expected, epoch
             if header.leader_epoch > epoch:
                 epoch = header.leader_epoch
                 self._epochs.assign(epoch, self._epoch_start(header, expected))
-            note_recovered(segment, self._producers, position, header)
-            expected = header.next_offset
+            if not has_room:
+                segment.make_room_in_indexes()
+            segment.note_batch(position, header)
+            if header.producer_id >= 0:
+                note_producer(segment, self._producers, position, header)
+            expected = Offset(header.base_offset + header.last_offset_delta + 1)
         self._expected_offset, self._epoch = expected, epoch
         self._accepted = _Accepted(index, *batches[-1], *before)
 

@@ -285,6 +285,8 @@ class ScriptedFile:
     def truncate(self, size: int) -> None:
         raise OSError(errno.EBADF, "read only")
 
+    def reserve(self, start: int, length: int) -> None: ...
+
     def sync(self) -> None: ...
 
     def is_cached(self, length: int, position: int) -> bool:

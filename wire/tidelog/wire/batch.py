@@ -183,12 +183,13 @@ def check_structure(buffer: ByteView, position: int = 0) -> BatchHeader:
     available = len(buffer) - position
     if available < HEADER_SIZE:
         raise _too_short(buffer, position, available)
-    header = read_header(buffer, position)
-    if header.magic != MAGIC and header.batch_length >= MIN_OBSOLETE_LENGTH:
+    header = BatchHeader(*_HEADER.unpack_from(buffer, position))
+    length = header.batch_length
+    if header.magic != MAGIC and length >= MIN_OBSOLETE_LENGTH:
         raise _wrong_magic(header.magic, position)
-    if header.batch_length < MIN_BATCH_LENGTH:
-        raise _wrong_length(header.batch_length, position)
-    if header.size > available:
+    if length < MIN_BATCH_LENGTH:
+        raise _wrong_length(length, position)
+    if length + LOG_OVERHEAD > available:
         raise IncompleteBatch(
             f"batch at {position}: its size is {header.size} bytes, only {available} are there"
         )
@@ -198,7 +199,8 @@ def check_structure(buffer: ByteView, position: int = 0) -> BatchHeader:
 def check_batch(buffer: ByteView, position: int = 0) -> BatchHeader:
     """The header of a batch that is all there and whose checksum holds."""
     header = check_structure(buffer, position)
-    crc = computed_crc(buffer, position, header.size)
+    end = position + LOG_OVERHEAD + header.batch_length
+    crc = crc32c(memoryview(buffer)[position + CRC_START : end])
     if crc != header.crc:
         raise CorruptBatch(
             f"batch at {position} (base offset {header.base_offset}): "

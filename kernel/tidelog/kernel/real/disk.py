@@ -9,16 +9,18 @@ most about 2 GiB on Linux and may stop earlier on a nearly full disk.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
+import functools
 import os
 import shutil
 import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, cast
 
 from tidelog.kernel.ids import TimestampMs
 from tidelog.kernel.meters import Spread
@@ -32,6 +34,7 @@ _MAX_BYTES_PER_CALL: Final = 1 << 30
 _WITHOUT_WAITING: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _CANNOT_TELL: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _LOOK_EVERY_BYTES: Final = 256 * 1024
+_KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
 
 
 def _sync_descriptor(descriptor: int, *, metadata_too: bool) -> None:
@@ -49,6 +52,20 @@ def _sync_descriptor(descriptor: int, *, metadata_too: bool) -> None:
         os.fsync(descriptor)
     else:
         os.fdatasync(descriptor)
+
+
+@functools.cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's call; Python's own ``posix_fallocate`` would change the file's size."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        call = ctypes.CDLL(None).fallocate64
+    except (OSError, AttributeError):
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    call.restype = ctypes.c_int
+    return cast("Callable[[int, int, int, int], int]", call)
 
 
 class SyncTimes:
@@ -149,6 +166,11 @@ class OsFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+
+    def reserve(self, start: int, length: int) -> None:
+        fallocate = _fallocate()
+        if fallocate is not None:
+            fallocate(self._descriptor, _KEEP_SIZE, start, length)
 
     def sync(self) -> None:
         if self._descriptor < 0:  # os.fdatasync would make a ValueError of it
