@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "kernel", "wire", "storage", "controller", "replication", "coordinator", "broker", "client",
         "testing", "v1",
     },
-    "chaos": {"kernel", "wire", "client", "testing"},
+    "chaos": {"kernel", "wire", "storage", "client", "testing"},
     "cli": {
         "kernel", "wire", "storage", "controller", "replication", "coordinator", "broker", "client",
         "pipeline", "simulation", "testing", "chaos",

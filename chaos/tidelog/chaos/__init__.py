@@ -1,0 +1,1 @@
+"""Breaking a real cluster on purpose, and judging what its clients saw."""

@@ -1,0 +1,1 @@
+"""Judges of histories: pure functions that name what must not have happened."""

@@ -1,0 +1,1 @@
+"""The ways in which a cluster is broken, and when."""

@@ -1,0 +1,161 @@
+"""What happened in a run, as it is kept in a file and judged by the checkers. Pure.
+
+A history is a list of events in the order in which they were noted; each is a line of JSON in the
+file, so that a run that was interrupted leaves a history that can be checked up to there. All
+times are milliseconds since the run began, taken from one monotonic clock.
+
+An operation is noted once, when it has ended or when the run gives up on it. ``UNKNOWN`` means
+that it may have happened: a request without an answer. Only what is ``OK`` must be there, only what
+``FAILED`` must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Outcome(Enum):
+    OK = "ok"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Verb(Enum):
+    """What a client did."""
+
+    APPEND = "append"
+    """Wrote one record (``key``, ``sequence``); ``offset`` where it was acknowledged."""
+    END_TRANSACTION = "end-transaction"
+    """``transaction``, with ``is_commit``."""
+    POLL = "poll"
+    """Got the records of ``seen``, in this order, as ``group`` if it has one."""
+    COMMIT_OFFSET = "commit-offset"
+    """As ``group``: ``offset`` of ``topic``-``partition`` is the next to read."""
+    FETCH_OFFSET = "fetch-offset"
+    """Asked for ``group``'s offset and got ``offset``; None: there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as a consumer got it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    sequence: int | None
+    """The number its writer gave it; None is a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    number: int
+    """Counts the operations of a run from 1."""
+    client: str
+    verb: Verb
+    invoked_ms: float
+    ended_ms: float | None
+    """None: it had no end before the run had."""
+    outcome: Outcome
+    topic: str = ""
+    partition: int = -1
+    offset: int | None = None
+    key: str = ""
+    sequence: int | None = None
+    """Of a key, rising by one from 0 with each record that is written; None is a tombstone."""
+    group: str = ""
+    transaction: str = ""
+    """Which transaction it belongs to; unique in the run."""
+    is_commit: bool = False
+    seen: tuple[Record, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultBand:
+    """A fault acted from ``began_ms`` on."""
+
+    number: int
+    name: str
+    """As in ``tidelog chaos list``: ``kill-leader``, ``cut``, …"""
+    detail: str
+    """For a person: ``node 2 (leader of events-0)``."""
+    nodes: tuple[int, ...]
+    began_ms: float
+    ended_ms: float | None
+    """When it was healed; None: the run ended before."""
+    failure: str = ""
+    """Why it could not be done or healed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    topic: str
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the cluster said of itself."""
+
+    at_ms: float
+    controller: int | None
+    alive: tuple[int, ...]
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """The first event of a history."""
+
+    seed: int
+    command: str
+    """What repeats the run."""
+    target: str
+    workload: str
+    faults: tuple[str, ...]
+    duration_s: float
+    started_at: str
+    """ISO 8601, UTC."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Versions, settings, machine: shown in the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something the run wants a reader of the report to know."""
+
+    at_ms: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """The last event of a run that was not cut off."""
+
+    at_ms: float
+    was_interrupted: bool
+    divergences: tuple[str, ...] = ()
+    """Where the files of replicas differ, found when the nodes had stopped."""
+
+
+Event = RunHeader | Operation | FaultBand | Sample | Note | RunEnd
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A whole run, sorted by kind."""
+
+    header: RunHeader
+    operations: tuple[Operation, ...]
+    faults: tuple[FaultBand, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    notes: tuple[Note, ...] = ()
+    end: RunEnd | None = None
+    """None: the run was cut off."""

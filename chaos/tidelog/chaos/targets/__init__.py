@@ -1,0 +1,1 @@
+"""The clusters that can be broken: local processes, network namespaces, containers."""

@@ -1,0 +1,1 @@
+"""What stock clients do to a cluster while it is broken, all of it written down."""

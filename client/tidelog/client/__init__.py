@@ -1,0 +1,1 @@
+"""A typed client of Kafka clusters, asynchronous and synchronous."""
