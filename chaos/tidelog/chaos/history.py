@@ -11,9 +11,10 @@ that it may have happened: a request without an answer. Only what is ``OK`` must
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import assert_never
 
 
 class Outcome(Enum):
@@ -75,7 +76,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class FaultBand:
-    """A fault acted from ``began_ms`` on."""
+    """A fault acted from ``began_ms`` on.
+
+    It may be noted when it begins and again when it was healed: the last one of a number counts.
+    """
 
     number: int
     name: str
@@ -159,3 +163,31 @@ class History:
     notes: tuple[Note, ...] = ()
     end: RunEnd | None = None
     """None: the run was cut off."""
+
+
+def gather(header: RunHeader, events: Iterable[Event]) -> History:
+    """The history that the events after a header make."""
+    operations: list[Operation] = []
+    faults: dict[int, FaultBand] = {}
+    samples: list[Sample] = []
+    notes: list[Note] = []
+    end: RunEnd | None = None
+    for event in events:
+        match event:
+            case Operation():
+                operations.append(event)
+            case FaultBand():
+                faults[event.number] = event
+            case Sample():
+                samples.append(event)
+            case Note():
+                notes.append(event)
+            case RunEnd():
+                end = event
+            case RunHeader():
+                raise ValueError("a history has one header")
+            case _:
+                assert_never(event)
+    return History(
+        header, tuple(operations), tuple(faults.values()), tuple(samples), tuple(notes), end
+    )
