@@ -7,6 +7,20 @@ times are milliseconds since the run began, taken from one monotonic clock.
 An operation is noted once, when it has ended or when the run gives up on it. ``UNKNOWN`` means
 that it may have happened: a request without an answer. Only what is ``OK`` must be there, only what
 ``FAILED`` must not.
+
+What the checkers rely on, and a workload therefore keeps to:
+
+- A key's records in a topic have one writer at a time, and (topic, key, sequence) is appended once;
+  only a transactional copier may append it again, in another transaction, after one that did not
+  commit.
+- Consumers read committed. A client's offsets in a partition rise: one that is assigned a partition
+  again, or starts over, goes by another name (``consumer-1.2``). A client of no group reads on
+  from where it stands.
+- Every run ends, when all is healed and quiet, with a ``READ_TO_END`` of every partition it wrote
+  to: without one nothing can be called lost.
+- An operation that may have happened is ``UNKNOWN``: so is a commit of a transaction that was cut
+  off or fenced, unless the answer says that it was aborted.
+- Nothing is removed from topics under way but by compaction, of ``compacted_topics``.
 """
 
 from __future__ import annotations
@@ -32,10 +46,15 @@ class Verb(Enum):
     """``transaction``, with ``is_commit``."""
     POLL = "poll"
     """Got the records of ``seen``, in this order, as ``group`` if it has one."""
+    READ_TO_END = "read-to-end"
+    """Has read all of ``topic``-``partition``, from its start up to but without ``offset``, by the
+    polls of this client since it last did so; invoked when it began."""
     COMMIT_OFFSET = "commit-offset"
-    """As ``group``: ``offset`` of ``topic``-``partition`` is the next to read."""
+    """As ``group``: ``offset`` of ``topic``-``partition`` is the next to read. With a
+    ``transaction`` it counts when that has committed."""
     FETCH_OFFSET = "fetch-offset"
-    """Asked for ``group``'s offset and got ``offset``; None: there was none."""
+    """Asked for ``group``'s offset of ``topic``-``partition`` and got ``offset``; None: there was
+    none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +148,8 @@ class RunHeader:
     """ISO 8601, UTC."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Versions, settings, machine: shown in the report."""
+    compacted_topics: tuple[str, ...] = ()
+    """Where a record may go when its key has a newer one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,7 @@ _READERS: dict[type[Any], dict[str, _Read]] = {
         "duration_s": _number,
         "started_at": _text,
         "environment": _texts_by_name,
+        "compacted_topics": _each(_text),
     },
     Operation: {
         "number": _whole,

@@ -32,6 +32,7 @@ HEADER = RunHeader(
     duration_s=90.0,
     started_at="2026-01-01T00:00:00Z",
     environment={"python": "3.11", "größe": "3 nodes\n"},
+    compacted_topics=("table",),
 )
 APPEND = Operation(
     number=1,
