@@ -8,12 +8,28 @@ cluster. What a target cannot do on this machine is said by ``cannot`` before a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 
 class TargetError(Exception):
     """The target is not up, or could not be broken or healed as asked; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rigging:
+    """How a node's disk and calendar lie to it; the default is that they do not."""
+
+    is_disk_full: bool = False
+    is_read_only: bool = False
+    sync_ms: float = 0.0
+    """How much longer every sync takes."""
+    skew_s: float = 0.0
+    """How far ahead the calendar is; negative: behind."""
+
+
+SOUND = Rigging()
 
 
 class Target(Protocol):
@@ -61,7 +77,7 @@ class Target(Protocol):
         ...
 
     def start_node(self, node: int) -> None:
-        """Start it again; does not wait until it serves."""
+        """Start it again unless it runs; does not wait until it serves."""
         ...
 
     def pause(self, node: int) -> None: ...
@@ -82,6 +98,20 @@ class Target(Protocol):
 
     def reset_link(self, source: int, target: int) -> None:
         """Close the connections from ``source`` to ``target``; new ones may be made."""
+        ...
+
+    def lose(self, source: int, target: int, share: float) -> None:
+        """Lose this share of the packets of one direction; 0 means none."""
+        ...
+
+    # --- disk and calendar -------------------------------------------------------------
+
+    def rig(self, node: int, rigging: Rigging) -> None:
+        """From now on and until it is rigged otherwise, across restarts."""
+        ...
+
+    def lose_unsynced(self, node: int) -> str:
+        """Take from a stopped node's disk what power loss may take; says what that was."""
         ...
 
     # --- everything --------------------------------------------------------------------

@@ -1,0 +1,52 @@
+"""Flipping bytes in a file of a stopped node, as a bad disk would.
+
+Only files of topics' partitions and the directory's own checkpoints: the metadata log is what a
+voter has promised to others, and no quorum survives a voter that forgets it unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+_METADATA_PARTITION: Final = "__cluster_metadata-0"
+_TAIL_BYTES: Final = 512
+_PATTERNS: Final = {
+    "index": "*/*.index",
+    "timeindex": "*/*.timeindex",
+    "snapshot": "*/*.snapshot",
+    "log-tail": "*/*.log",
+    "checkpoint": "**/*checkpoint",
+}
+
+
+def candidates(log_dirs: Sequence[Path], kind: str) -> list[Path]:
+    """The files of a kind that have anything to harm, the same order every time."""
+    return sorted(
+        path
+        for log_dir in log_dirs
+        for path in log_dir.glob(_PATTERNS[kind])
+        if path.parent.name != _METADATA_PARTITION
+        and not path.parent.name.endswith("-delete")
+        and path.is_file()
+        and path.stat().st_size > 0
+    )
+
+
+def corrupt_file(log_dirs: Sequence[Path], kind: str, draw: int, count: int) -> str | None:
+    """Change ``count`` bytes of one such file; says which, or None where there is none."""
+    found = candidates(log_dirs, kind)
+    if not found:
+        return None
+    random = Random(draw)
+    path = random.choice(found)
+    data = bytearray(path.read_bytes())
+    first = max(0, len(data) - _TAIL_BYTES) if kind == "log-tail" else 0
+    places = sorted(random.sample(range(first, len(data)), min(count, len(data) - first)))
+    for place in places:
+        data[place] ^= random.randint(1, 255)
+    with path.open("r+b") as file:
+        file.write(data)
+    return f"{len(places)} bytes of {path.parent.name}/{path.name} from {places[0]} on"
