@@ -1,0 +1,44 @@
+"""Numbered records of many keys, written by two idempotent producers and read all along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tidelog.chaos.workloads.reader import LiveReader, read_everything
+from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
+from tidelog.chaos.workloads.writer import writers
+
+_PARTITIONS: Final = 3
+_WRITERS: Final = 2
+
+
+class Append(Workload):
+    name = "append"
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._topic = TopicPlan(f"{stage.topic_prefix}events", _PARTITIONS)
+        self._writers = writers(stage, self._topic, "writer", _WRITERS, stage.rate)
+        self._reader = LiveReader(stage, self._topic, "live-reader")
+
+    @property
+    def topics(self) -> Sequence[TopicPlan]:
+        return (self._topic,)
+
+    def start(self) -> None:
+        for worker in (*self._writers, self._reader):
+            worker.start()
+
+    def stop(self, patience_s: float) -> None:
+        for writer in self._writers:
+            writer.stopping.set()
+        for writer in self._writers:
+            writer.finish(patience_s)
+        self._reader.finish(patience_s)
+
+    def read_back(self, patience_s: float) -> None:
+        read_everything(self._stage, self.topics, patience_s)
+
+    def failures(self) -> Sequence[str]:
+        return [w.failure for w in (*self._writers, self._reader) if w.failure]

@@ -1,0 +1,72 @@
+"""A topic that is filled, copiers that copy it in transactions, a reader of what they committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from tidelog.chaos.workloads.copier import Copier
+from tidelog.chaos.workloads.groups import CommitWatch
+from tidelog.chaos.workloads.reader import LiveReader, read_everything
+from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
+from tidelog.chaos.workloads.writer import Writer
+
+_PARTITIONS: Final = 3
+_COPIERS: Final = 2
+_SHARE_OF_RATE: Final = 0.25
+"""A copied record is written twice and read three times."""
+_IDLE_S: Final = 3.0
+
+
+class Copying(Workload):
+    name = "copier"
+
+    def __init__(self, stage: Stage) -> None:
+        prefix = stage.topic_prefix
+        self._stage = stage
+        self._input = TopicPlan(f"{prefix}copier-input", _PARTITIONS)
+        self._output = TopicPlan(f"{prefix}copier-output", _PARTITIONS)
+        self._group = f"{prefix}copiers"
+        rate = max(1.0, stage.rate * _SHARE_OF_RATE)
+        self._writer = Writer(stage, self._input, "feeder", rate=rate)
+        self._copiers = [
+            Copier(stage, self._input, self._output, self._group, f"copier-{number}")
+            for number in range(1, _COPIERS + 1)
+        ]
+        self._reader = LiveReader(stage, self._output, "output-reader")
+        self._watch = CommitWatch(stage, self._input, self._group)
+
+    @property
+    def topics(self) -> Sequence[TopicPlan]:
+        return (self._input, self._output)
+
+    @property
+    def groups(self) -> Sequence[str]:
+        return (self._group,)
+
+    def start(self) -> None:
+        for worker in (self._writer, *self._copiers, self._reader, self._watch):
+            worker.start()
+
+    def stop(self, patience_s: float) -> None:
+        self._writer.finish(patience_s)
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline and not self._has_copied_all():
+            time.sleep(0.1)
+        for copier in self._copiers:
+            copier.stopping.set()
+        for copier in self._copiers:
+            copier.finish(patience_s)
+        self._reader.finish(patience_s)
+        self._watch.finish(patience_s)
+
+    def read_back(self, patience_s: float) -> None:
+        read_everything(self._stage, self.topics, patience_s)
+
+    def failures(self) -> Sequence[str]:
+        workers = (self._writer, *self._copiers, self._reader, self._watch)
+        return [worker.failure for worker in workers if worker.failure]
+
+    def _has_copied_all(self) -> bool:
+        return all(copier.is_idle(_IDLE_S) or copier.failure for copier in self._copiers)
