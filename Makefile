@@ -8,8 +8,9 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; d
 	{ echo $$name; break; }; done)
 V := .venv/bin
 
-# Debian packages some tests want; without them those tests skip and say so. Maven brings Java.
-SYSTEM_PACKAGES := kcat maven
+# Debian packages some tests want; without them those tests skip and say so. Maven brings Java,
+# binutils the `strip` that makes the image small.
+SYSTEM_PACKAGES := kcat maven docker-compose prometheus binutils chromium iptables iproute2
 
 # Every module in bench/ but these two is a benchmark: bench/NAME.py is `make bench-NAME`.
 BENCHES := $(filter-out table report,$(basename $(notdir $(wildcard bench/*.py))))
