@@ -21,3 +21,5 @@ class NodePorts:
     addresses: AddressBook
     """Shared with ``peers``: what brokers register is dialled from then on."""
     listener: Listener
+    acknowledges_early: bool = False
+    """Answers acks=all as if it were acks=1: for showing that tests notice what is lost by it."""

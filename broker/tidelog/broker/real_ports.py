@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +18,8 @@ from tidelog.kernel.settings.checks import endpoints
 from tidelog.storage.format import NotFormatted, required_identity
 from tidelog.storage.node_files import CorruptNodeFile, InconsistentDirectory
 
+log = logging.getLogger(__name__)
+
 
 class CannotStart(Exception):
     """What the node was given does not allow it to start; the text says what to do."""
@@ -29,7 +33,8 @@ async def open_ports(
     from tidelog.kernel.real.peer_server import GrpcPeerServer
     from tidelog.kernel.real.peers import GrpcPeers
 
-    disk, random = OsDisk(), SystemRandom()
+    disk, clock, acknowledges_early = _disk_and_clock(settings)
+    random = SystemRandom()
     identity = _identity(settings, disk, random)
     told = endpoints(settings)
     addresses = AddressBook(told.voters, told.dial_overrides)
@@ -39,7 +44,7 @@ async def open_ports(
         yield (
             identity,
             NodePorts(
-                SystemClock(),
+                clock,
                 random,
                 disk,
                 offload,
@@ -47,11 +52,33 @@ async def open_ports(
                 GrpcPeerServer(identity),
                 addresses,
                 TcpListener(offload),
+                acknowledges_early,
             ),
         )
     finally:
         await peers.close()
         offload.close()
+
+
+def _disk_and_clock(settings: Settings) -> tuple[OsDisk, SystemClock, bool]:
+    """Those of the machine, unless a test of broken clusters has set its switches; and whether
+    acks=all is answered early, which is one of them."""
+    if not os.environ.get("TIDELOG_UNSAFE_TESTING"):
+        return OsDisk(), SystemClock(), False
+    from tidelog.kernel.real import rigged_disk, rigging
+
+    try:
+        on = rigging.switches(os.environ)
+    except rigging.UnknownSwitch as unknown:
+        raise CannotStart(str(unknown)) from unknown
+    log.warning("THIS NODE IS NOT SAFE: %s=%s, for tests only", rigging.SWITCHES, ",".join(on))
+    acknowledges_early = rigging.ACK_BEFORE_REPLICATION in on
+    if rigging.RIGGED not in on:
+        return OsDisk(), SystemClock(), acknowledges_early
+    first = all_directories(settings)[0]
+    orders = rigging.Orders(first)
+    disk = rigged_disk.RiggedDisk(rigged_disk.Journal(first), orders)
+    return disk, rigging.RiggedClock(orders), acknowledges_early
 
 
 def _identity(settings: Settings, disk: OsDisk, random: SystemRandom) -> PeerIdentity:

@@ -43,7 +43,7 @@ class TransactionCoordination:
         administration.init_producer_id.transactions = self.transactions
         self._gate = TransactionGate(lambda: context.settings, self.transactions, ports.clock)
         self.handlers: tuple[Handler, ...] = (
-            Produce(context, replicas, self._gate),
+            Produce(context, replicas, self._gate, acknowledges_early=ports.acknowledges_early),
             AddPartitionsToTxn(context, self.transactions),
             AddOffsetsToTxn(context, self.transactions),
             TxnOffsetCommit(context, replicas, groups, self._gate),

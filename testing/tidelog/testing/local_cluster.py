@@ -36,7 +36,7 @@ from tidelog.testing.nursery import Nursery
 from tidelog.testing.ports import NoFreePort, Ports
 from tidelog.testing.probe import ProbeFailed, ask_cluster, load_decoder
 
-__all__ = ["PORT_STEP", "ClusterFailed", "LocalCluster", "LocalNode"]
+__all__ = ["PORT_STEP", "ClusterFailed", "LocalCluster", "LocalNode", "OnLine"]
 
 PORT_STEP: Final = 10
 """Node n listens on ``port + 10 (n − 1)`` for clients, one above that for the other nodes, and two
@@ -73,12 +73,14 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
         server: Sequence[str] | Nursery | None = None,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         on_line: OnLine = lambda node_id, line: None,
     ) -> None:
         """Without ``port`` any free ports are taken; without ``data_dir`` data is temporary.
 
         ``server`` is a nursery that this object may have for its own, or a command to run in its
-        place; ``arguments`` are given to every node.
+        place; ``arguments`` are given to every node, and so is ``environment`` where this object
+        makes the nursery.
         """
         self._has_http = (settings or {}).get(_HTTP) != ""
         own = OWN_SETTINGS | {_HTTP} if self._has_http else OWN_SETTINGS
@@ -93,6 +95,9 @@ class LocalCluster:
         self._bind_host = host
         self._server = server
         self._arguments = tuple(arguments)
+        self.environment = dict(environment or {})
+        self.node_settings: dict[int, dict[str, str]] = {}
+        """What only one node gets, by its id; written to its file when the cluster starts."""
         self._on_line = on_line
         self._ports = Ports()
         self.is_ephemeral = data_dir is None
@@ -145,7 +150,8 @@ class LocalCluster:
     def start(self, timeout_s: float = 30.0) -> None:
         """Start every node and wait until all of them serve."""
         try:
-            self._get_server()  # it imports while files are written
+            for node_id in self.nodes:
+                self._get_server(node_id)  # it imports while files are written
             self._write_configs()
             load_decoder()
             for node_id in self.nodes:
@@ -168,11 +174,12 @@ class LocalCluster:
         self._leave_directory()
 
     def start_node(self, node_id: int) -> None:
-        self.nodes[node_id].start(self._get_server(), self._on_line, self._arguments)
+        self.nodes[node_id].start(self._get_server(node_id), self._on_line, self._arguments)
 
-    def _get_server(self) -> Sequence[str] | Nursery:
+    def _get_server(self, node_id: int) -> Sequence[str] | Nursery:
+        """Where this node is born; here, where all are."""
         if self._server is None:
-            self._server = Nursery()
+            self._server = Nursery(self.environment)
         return self._server
 
     def wait_until_serving(self, timeout_s: float = 30.0) -> None:
@@ -308,6 +315,7 @@ class LocalCluster:
             "log.dirs": str(node.data_dir),
             _HTTP: "" if node.http is None else str(node.http),
             **self.settings,
+            **self.node_settings.get(node.node_id, {}),
         }
         return "".join(_property(name, value) for name, value in lines.items())
 

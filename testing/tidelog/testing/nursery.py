@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final
 
@@ -66,11 +66,16 @@ class ForkedNode:
 class Nursery:
     """Begins to import when it is made, so make it early; ``close`` ends all of its nodes."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, within: Sequence[str] = ()
+    ) -> None:
+        """Its nodes get ``environment`` besides this process's; ``within`` is a command that runs
+        another in its own place, such as ``ip netns exec NAME``."""
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, str(theirs.fileno())],
+                [*within, sys.executable, "-m", _MODULE, str(theirs.fileno())],
+                env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,  # Ctrl-C is for the launcher

@@ -39,6 +39,7 @@ from tidelog.wire.protocol.hot_responses.produce import (
 )
 
 _NO_ACKS: Final = 0
+_LEADER_ONLY: Final = 1
 _ACKS: Final = (-1, 0, 1)
 _FIRST_WITH_ZSTD: Final = 7
 _FIRST_WITH_LEADERS: Final = 10
@@ -55,7 +56,16 @@ class Produce:
     api_key = ApiKey.PRODUCE
     is_pipelined = True
 
-    def __init__(self, context: BrokerContext, replicas: Replicas, gate: TransactionGate) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        replicas: Replicas,
+        gate: TransactionGate,
+        *,
+        acknowledges_early: bool = False,
+    ) -> None:
+        """``acknowledges_early``: see ``NodePorts``."""
+        self._acknowledges_early = acknowledges_early
         self._context = context
         self._finder = PartitionFinder(context, replicas)
         self._gate = gate
@@ -123,15 +133,16 @@ class Produce:
         if isinstance(partition, ErrorCode):
             return Produced(partition)
         assert one.records is not None
+        acks = _LEADER_ONLY if self._acknowledges_early else request.acks
         if gate is None or not is_transactional(one.records):
-            return partition.append(one.records, acks=request.acks, timeout_ms=request.timeout_ms)
+            return partition.append(one.records, acks=acks, timeout_ms=request.timeout_ms)
         if isinstance(gate, Produced):
             return gate
         return gate.append(
             partition,
             read_header(one.records),
             one.records,
-            acks=request.acks,
+            acks=acks,
             timeout_ms=request.timeout_ms,
         )
 

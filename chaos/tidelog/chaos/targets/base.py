@@ -8,28 +8,16 @@ cluster. What a target cannot do on this machine is said by ``cannot`` before a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from tidelog.kernel.real.rigging import SOUND, Rigging
+
+__all__ = ["SOUND", "Rigging", "Target", "TargetError"]
 
 
 class TargetError(Exception):
     """The target is not up, or could not be broken or healed as asked; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rigging:
-    """How a node's disk and calendar lie to it; the default is that they do not."""
-
-    is_disk_full: bool = False
-    is_read_only: bool = False
-    sync_ms: float = 0.0
-    """How much longer every sync takes."""
-    skew_s: float = 0.0
-    """How far ahead the calendar is; negative: behind."""
-
-
-SOUND = Rigging()
 
 
 class Target(Protocol):
