@@ -1,9 +1,9 @@
-"""The brokers as a reader needs them: which partitions there are, who leads them, their offsets.
+"""The brokers as a task needs them: which partitions there are, who leads them, their offsets.
 
 Leaders change and brokers restart; such answers are asked for again until the time that the job
 gives an answer is over. An error that asking again does not mend is raised at once.
 
-Owner: one reader, which closes it.
+Owner: one reader or writer, which closes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.errors import ErrorCode
@@ -20,7 +20,7 @@ from tidelog.pipeline.connection import NO_ANSWER, Connection
 from tidelog.pipeline.errors import BrokerRefused, BrokerUnavailable
 from tidelog.pipeline.planner import dashed
 from tidelog.pipeline.positions import Place
-from tidelog.pipeline.source_options import Selection, SourceOptions
+from tidelog.pipeline.source_options import Selection
 
 if TYPE_CHECKING:
     from kio.static.protocol import RequestPayload
@@ -45,19 +45,32 @@ class Layout:
     """Those that brokers keep for themselves; a pattern never means them."""
 
 
-class _AskAgain(Exception):
+class AskAgain(Exception):
     """An answer that another try may better."""
+
+
+class ClusterOptions(Protocol):
+    """What a source and a sink have in common."""
+
+    @property
+    def bootstrap(self) -> tuple[SocketAddress, ...]: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
 
 
 class Cluster:
     def __init__(
         self,
-        options: SourceOptions,
+        options: ClusterOptions,
         *,
+        read_committed: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
+        self._read_committed = read_committed
         self._monotonic = monotonic
         self._sleep = sleep
         self._connections: dict[SocketAddress, Connection] = {}
@@ -83,7 +96,11 @@ class Cluster:
 
     def layout(self, topics: Collection[str] | None) -> Layout:
         """Of these topics, or of all."""
-        return self.patiently("Metadata", lambda: self._layout(topics))
+        return self.patiently("Metadata", lambda: self.layout_now(topics))
+
+    def partition_count(self, topic: str) -> int:
+        """An error if there is no such topic."""
+        return len(self.places(Selection((topic,), None, None), must_exist=True))
 
     def offsets(self, wanted: Mapping[Place, int]) -> dict[Place, int]:
         """ListOffsets: −2 earliest, −1 latest, else the first record of that time or later."""
@@ -100,9 +117,9 @@ class Cluster:
         """A connection to the one who leads it now."""
 
         def find() -> Connection:
-            layout = self._layout([place[0]])
+            layout = self.layout_now([place[0]])
             if place not in layout.leaders:
-                raise _AskAgain(f"{dashed(place)} does not exist")
+                raise AskAgain(f"{dashed(place)} does not exist")
             return self.connection(self._leader_address(layout, place))
 
         return self.patiently(f"the leader of {dashed(place)}", find)
@@ -114,8 +131,8 @@ class Cluster:
         while True:
             try:
                 return ask()
-            except (*NO_ANSWER, _AskAgain) as error:
-                if not isinstance(error, _AskAgain):
+            except (*NO_ANSWER, AskAgain) as error:
+                if not isinstance(error, AskAgain):
                     self.close()
                 if self._monotonic() >= deadline:
                     raise BrokerUnavailable(
@@ -126,9 +143,13 @@ class Cluster:
 
     def connection(self, address: SocketAddress) -> Connection:
         if address not in self._connections:
-            timeout_s = max(_CONNECT_S, self._options.request_timeout_ms / 1000)
-            self._connections[address] = Connection(address, self._options.client_id, timeout_s)
+            self._connections[address] = self.new_connection(address)
         return self._connections[address]
+
+    def new_connection(self, address: SocketAddress) -> Connection:
+        """One that is the caller's, who may have several questions under way on it."""
+        timeout_s = max(_CONNECT_S, self._options.request_timeout_ms / 1000)
+        return Connection(address, self._options.client_id, timeout_s)
 
     def drop(self, connection: Connection) -> None:
         """It failed, or holds answers that nobody wants any more."""
@@ -140,7 +161,7 @@ class Cluster:
 
     # --- one try -----------------------------------------------------------------------
 
-    def _any(self) -> Connection:
+    def any_broker(self) -> Connection:
         """The first that can be reached, known brokers before those the job named."""
         problems = []
         for address in dict.fromkeys((*self._brokers, *self._options.bootstrap)):
@@ -150,8 +171,9 @@ class Cluster:
                 problems.append(f"{address}: {error}")
         raise ConnectionError("; ".join(problems))
 
-    def _layout(self, topics: Collection[str] | None) -> Layout:
-        answer = self._any().ask(_metadata_request(topics))
+    def layout_now(self, topics: Collection[str] | None) -> Layout:
+        """Without trying again; raises ``NO_ANSWER`` or ``AskAgain``."""
+        answer = self.any_broker().ask(_metadata_request(topics))
         brokers = {int(one.node_id): SocketAddress(one.host, one.port) for one in answer.brokers}
         self._brokers = tuple(brokers.values()) or self._brokers
         leaders: dict[Place, int] = {}
@@ -161,7 +183,7 @@ class Cluster:
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 missing.add(str(topic.name))
                 continue
-            _raise_on(code, f"topic {topic.name!r}")
+            raise_on(code, f"topic {topic.name!r}")
             if topic.is_internal:
                 internal.add(str(topic.name))
             for partition in topic.partitions:
@@ -172,30 +194,30 @@ class Cluster:
     def _leader_address(self, layout: Layout, place: Place) -> SocketAddress:
         leader = layout.leaders[place]
         if leader not in layout.brokers:
-            raise _AskAgain(f"{dashed(place)} has no leader")
+            raise AskAgain(f"{dashed(place)} has no leader")
         return layout.brokers[leader]
 
     def _ask_leaders(self, wanted: Mapping[Place, int], found: dict[Place, int]) -> None:
-        layout = self._layout({topic for topic, _ in wanted})
+        layout = self.layout_now({topic for topic, _ in wanted})
         by_leader: dict[SocketAddress, dict[Place, int]] = {}
         for place, moment in wanted.items():
             if place not in layout.leaders:
-                raise _AskAgain(f"{dashed(place)} does not exist")
+                raise AskAgain(f"{dashed(place)} does not exist")
             by_leader.setdefault(self._leader_address(layout, place), {})[place] = moment
         for address, questions in by_leader.items():
-            request = _list_offsets_request(questions, self._options.read_committed)
+            request = _list_offsets_request(questions, self._read_committed)
             for topic in self.connection(address).ask(request).topics:
                 for one in topic.partitions:
                     place = str(topic.name), int(one.partition_index)
-                    _raise_on(ErrorCode(int(one.error_code)), dashed(place))
+                    raise_on(ErrorCode(int(one.error_code)), dashed(place))
                     found[place] = int(one.offset)
 
 
-def _raise_on(code: ErrorCode, what: str) -> None:
+def raise_on(code: ErrorCode, what: str) -> None:
     if code is ErrorCode.NONE:
         return
     if code.retriable:
-        raise _AskAgain(f"{what}: {code.message}")
+        raise AskAgain(f"{what}: {code.message}")
     raise BrokerRefused(f"{what}: {code.message} ({code.name})")
 
 

@@ -1,4 +1,4 @@
-"""What a reader tells the person who runs the job."""
+"""What a reader or a writer tells the person who runs the job."""
 
 from __future__ import annotations
 
@@ -25,3 +25,15 @@ class BrokerRefused(PipelineError):
 
 class CorruptData(PipelineError):
     """Bytes that are not what was once written."""
+
+
+class WrongRows(PipelineError):
+    """Columns or rows that cannot be written to a topic."""
+
+
+class Fenced(PipelineError):
+    """Somebody else writes under the same name, and came later."""
+
+
+class DecidedButLost(PipelineError):
+    """A batch was decided to be written, and brokers have given up a part of it since."""

@@ -55,7 +55,12 @@ class RangeReader:
         self._place = wanted.topic, wanted.partition
         self._monotonic = monotonic
         self._sleep = sleep
-        self._cluster = Cluster(options, monotonic=monotonic, sleep=sleep)
+        self._cluster = Cluster(
+            options,
+            read_committed=options.read_committed,
+            monotonic=monotonic,
+            sleep=sleep,
+        )
         self._leader: Connection | None = None
         self._position = wanted.start
         """The first offset that is not fetched yet."""

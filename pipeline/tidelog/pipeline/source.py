@@ -1,4 +1,4 @@
-"""``format("tidelog")``: what Spark calls, and batch queries.
+"""``format("tidelog")``: what Spark calls, and batch queries. Writing is in ``sink``.
 
 Spark imports this for every first use of any Python source, and pickles what it makes of it. So
 nothing heavy is imported at the top, and no reader holds a socket before it is used.
@@ -15,10 +15,15 @@ from tidelog.pipeline.errors import WrongOptions
 from tidelog.pipeline.versions import require_pyspark
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from tidelog.pipeline.planner import OffsetRange
+    from tidelog.pipeline.sink_options import SinkOptions
     from tidelog.pipeline.source_options import SourceOptions
 
 
@@ -70,6 +75,31 @@ class TidelogDataSource(DataSource):
 
         return StreamReader(self._parsed(schema, "stream"))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tidelog.pipeline.sink import BatchWriter
+
+        return BatchWriter(self._parsed_for_writing(schema, overwrite, "batch"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from tidelog.pipeline.sink import StreamWriter
+
+        return StreamWriter(self._parsed_for_writing(schema, overwrite, "stream"))
+
+    def _parsed_for_writing(self, schema: StructType, overwrite: bool, mode: str) -> SinkOptions:
+        from tidelog.pipeline.sink import check_schema
+        from tidelog.pipeline.sink_options import parse_sink_options
+
+        if overwrite:
+            raise WrongOptions(
+                "a topic cannot be overwritten, only appended to: mode('append'), "
+                "outputMode('append')"
+            )
+        options = parse_sink_options(dict(self.options), mode)
+        if options.once is not None:
+            raise WrongOptions("deliveryGuarantee=exactly-once is not served yet")
+        check_schema(schema, options)
+        return options
+
     def _parsed(self, schema: StructType, mode: str) -> SourceOptions:
         from tidelog.pipeline.source_options import parse_source_options
 
@@ -93,7 +123,7 @@ class BatchReader(DataSourceReader):
         from tidelog.pipeline.planner import ranges_between, resolve, split
 
         options = self._options
-        cluster = Cluster(options)
+        cluster = Cluster(options, read_committed=options.read_committed)
         try:
             places = cluster.places(options.selection, must_exist=True)
             start = resolve(options.start, places, cluster.offsets, "starting")

@@ -163,7 +163,7 @@ TABLE: Final = (
 )  # fmt: skip
 
 _DESERIALIZER: Final = "keys and values are always bytes; cast or decode the columns"
-_NO_SECURITY: Final = "only PLAINTEXT is spoken yet, and a secret must not be ignored silently"
+NO_SECURITY: Final = "only PLAINTEXT is spoken yet, and a secret must not be ignored silently"
 REFUSED: Final = {
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.enable.auto.commit": "offsets are kept in Spark's checkpoint",
@@ -172,8 +172,8 @@ REFUSED: Final = {
     "kafka.value.deserializer": _DESERIALIZER,
     "kafka.key.serializer": _DESERIALIZER,
     "kafka.value.serializer": _DESERIALIZER,
-    "kafka.sasl.*": _NO_SECURITY,
-    "kafka.ssl.*": _NO_SECURITY,
+    "kafka.sasl.*": NO_SECURITY,
+    "kafka.ssl.*": NO_SECURITY,
 }
 
 

@@ -118,7 +118,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _cluster(self) -> Cluster:
         if self._open_cluster is None:
-            self._open_cluster = Cluster(self._options)
+            options = self._options
+            self._open_cluster = Cluster(options, read_committed=options.read_committed)
         return self._open_cluster
 
     def _latest(self) -> dict[Place, int]:
