@@ -190,12 +190,13 @@ class Lake:
                 )
 
     def _refuse_drift(self, one: LakeFile) -> None:
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
         from pyspark.sql.types import StructType
 
         try:
             columns = self._spark.read.parquet(self.files.uri(one.path)).schema
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):
             return  # no Parquet any more; its size says that it is another file
         wanted = StructType.fromDDL(SCHEMA)
         data = {f.name: f.dataType for f in wanted if f.name not in ("topic", "partition", "date")}
