@@ -13,6 +13,7 @@ from group_run import (
     ConfluentMember,
     KafkaPythonMember,
     Member,
+    OwnerWatch,
     Production,
     Readings,
     are_shared,
@@ -56,7 +57,9 @@ def test_nothing_stays_unread_while_members_and_the_coordinator_go(
     for member in members[:2]:
         member.start()
     until(lambda: are_shared(readings, names[:2]), "two members share the topic")
+    owners = OwnerWatch(cluster, group)
     watch.start()
+    owners.start()
     members[2].start()
     until(lambda: are_shared(readings, names), "three members share the topic")
     victim = coordinator_of(cluster, group)
@@ -67,6 +70,8 @@ def test_nothing_stays_unread_while_members_and_the_coordinator_go(
     cluster.wait_until_serving(60)
     production.finish()
     until(lambda: not unread(production.sent, readings), "everything is read")
+    owners.finish()
+    assert owners.looks > 0 and owners.shared == []
     for member in members[1:]:
         member.leave()
     watch.finish()

@@ -21,6 +21,7 @@ import confluent_kafka
 import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.errors import KafkaError as AioError
+from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 from raw_client import RawConnection
@@ -260,6 +261,44 @@ class CommitWatch(threading.Thread):
             if offset < known:
                 self.went_back.append((partition, known, offset))
             self.latest[partition] = offset
+
+    def finish(self) -> None:
+        self._stopping.set()
+        self.join(PATIENCE_S)
+
+
+class OwnerWatch(threading.Thread):
+    """Looks at who has which partition; in a group at rest nobody has what another has."""
+
+    def __init__(self, cluster: LocalCluster, group: str) -> None:
+        super().__init__(daemon=True)
+        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        self._group = group
+        self._stopping = threading.Event()
+        self.looks = 0
+        self.shared: list[tuple[int, str, str]] = []
+        """Partitions with two owners."""
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            self.look()
+            time.sleep(0.05)
+
+    def look(self) -> None:
+        try:
+            asked = self._admin.describe_consumer_groups([self._group], request_timeout=5)
+            group = asked[self._group].result(10)
+        except confluent_kafka.KafkaException:
+            return  # its coordinator is being replaced
+        if group.state is not ConsumerGroupState.STABLE:
+            return
+        self.looks += 1
+        owners: dict[int, str] = {}
+        for member in group.members:
+            for place in member.assignment.topic_partitions:
+                other = owners.setdefault(place.partition, member.member_id)
+                if other != member.member_id:
+                    self.shared.append((place.partition, other, member.member_id))
 
     def finish(self) -> None:
         self._stopping.set()
