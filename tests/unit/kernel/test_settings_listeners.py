@@ -206,6 +206,7 @@ def test_others_must_know_the_voters(servers: str, roles: str) -> None:
         ({"broker.session.timeout.ms": "900"}, "broker.heartbeat.interval.ms (500)"),
         ({"log.retention.hours": "0"}, "log.retention.ms (0)"),
         ({"log.roll.ms": "0"}, "log.roll.ms (0)"),
+        ({"group.consumer.assignors": ""}, "group.consumer.assignors must name"),
     ],
 )  # fmt: skip
 def test_conflicts(given: dict[str, str], complaint: str) -> None:

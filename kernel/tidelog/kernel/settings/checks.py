@@ -196,6 +196,8 @@ def _limit_conflicts(settings: Settings) -> list[str]:
         if value == 0 or value < -1 or (value == -1 and name == "log.roll.ms"):
             unlimited = "-1 (unlimited) or " if name == "log.retention.ms" else ""
             found.append(f"{name} ({value}) must be {unlimited}at least 1")
+    if not settings.get_list("group.consumer.assignors"):
+        found.append("group.consumer.assignors must name at least one of uniform, range")
     heartbeat = settings.get_int("broker.heartbeat.interval.ms")
     session = settings.get_int("broker.session.timeout.ms")
     if heartbeat < 1 or 2 * heartbeat > session:
