@@ -22,6 +22,8 @@ from tidelog.kernel.real.rigged_disk import JOURNAL, KEPT
 from tidelog.kernel.real.rigging import rigging_dir
 
 _NOT_THERE: Final = -1
+_BLOCK_BYTES: Final = 512
+"""The unit of ``st_blocks``, whatever the file system's is: holes count for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def lose_unsynced(log_dir: Path) -> Loss:
         synced = at_risk.synced_bytes.get(found.st_ino, found.st_size)
         if found.st_size > synced:
             files_cut += 1
-            bytes_lost += found.st_size - synced
+            bytes_lost += max(0, min(found.st_size, found.st_blocks * _BLOCK_BYTES) - synced)
             os.truncate(path, synced)
     journal.write_bytes(b"")
     shutil.rmtree(rigged / KEPT)

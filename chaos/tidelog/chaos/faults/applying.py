@@ -151,19 +151,21 @@ def _restart(scene: _Scene) -> _Hit:
 
 
 def _rolling_restart(scene: _Scene) -> _Hit:
+    watched = len(scene.view.partitions())
     for node in scene.target.nodes:
         with ExitStack() as undo:
             undo.callback(scene.target.start_node, node)
             scene.target.terminate(node)
-        _wait_until_in_sync(scene.view, node)
+        _wait_until_in_sync(scene.view, node, watched)
     return "all nodes in turn", tuple(scene.target.nodes)
 
 
-def _wait_until_in_sync(view: ClusterView, node: int) -> None:
+def _wait_until_in_sync(view: ClusterView, node: int, watched: int) -> None:
     deadline = time.monotonic() + _BACK_IN_SYNC_S
     while True:
         states = view.partitions()
-        if states and all(set(state.isr) == set(state.replicas) for state in states):
+        whole = [state for state in states if set(state.isr) == set(state.replicas)]
+        if len(whole) == len(states) >= watched:
             return
         if time.monotonic() > deadline:
             raise TargetError(f"node {node} is not in sync {_BACK_IN_SYNC_S:g} s after its start")

@@ -62,6 +62,15 @@ def schedule(
     return plan
 
 
+def draw_one(seed: int, name: str, nodes: Sequence[int]) -> PlannedFault:
+    """One fault by itself, for now."""
+    (fault,) = named([name])
+    random = Random(seed)
+    parameters = _parameters(fault, random, nodes)
+    lasts_s = _between(random, *fault.lasts_s)
+    return PlannedFault(1, 0.0, name, lasts_s, random.getrandbits(31), parameters)
+
+
 def _in_turn(faults: Sequence[Fault], random: Random) -> Iterator[Fault]:
     while faults:
         yield from random.sample(faults, len(faults))
