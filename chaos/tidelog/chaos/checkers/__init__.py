@@ -12,17 +12,22 @@ from tidelog.chaos.checkers.records import (
     invented_records,
     lost_writes,
     reorders,
+    unjudged_writes,
 )
 from tidelog.chaos.checkers.tables import resurrected_keys
 from tidelog.chaos.checkers.transactions import aborted_reads, torn_transactions
 from tidelog.chaos.history import History
 
-__all__ = ["Anomaly", "Facts", "Kind", "check_history"]
+__all__ = ["Anomaly", "Facts", "Kind", "check_facts", "check_history", "unjudged_writes"]
 
 
 def check_history(history: History) -> list[Anomaly]:
     """Everything that must not be, in a fixed order; an empty list is a good run."""
-    facts = Facts(history)
+    return check_facts(Facts(history))
+
+
+def check_facts(facts: Facts) -> list[Anomaly]:
+    history = facts.history
     divergences = () if history.end is None else history.end.divergences
     return [
         *lost_writes(facts),

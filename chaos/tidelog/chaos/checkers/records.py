@@ -23,9 +23,26 @@ def lost_writes(facts: Facts) -> Iterator[Anomaly]:
             continue
         if append.topic in facts.compacted and append is not newest[append.topic, append.key]:
             continue
-        is_due = _passed(read, append) or facts.settled_ms(append) <= read.began_ms
-        if is_due and not _is_found_elsewhere(facts, append):
+        if _is_due(facts, read, append) and not _is_found_elsewhere(facts, append):
             yield _lost(read, append)
+
+
+def unjudged_writes(facts: Facts) -> dict[PlainPlace, int]:
+    """How many acknowledged writes nobody looked for, by partition: they may be lost or not."""
+    found: dict[PlainPlace, int] = {}
+    for append in facts.appends:
+        place = (append.topic, append.partition)
+        read = facts.final.get(place)
+        is_judged = read is not None and (_is_found(read, append) or _is_due(facts, read, append))
+        if not is_judged and facts.must_be_there(append):
+            found[place] = found.get(place, 0) + 1
+    return found
+
+
+def _is_due(facts: Facts, read: FullRead, append: Operation) -> bool:
+    """Whether the read must have come across what must be there."""
+    is_passed = append.offset is not None and append.offset < read.end
+    return is_passed or facts.settled_ms(append) <= read.began_ms
 
 
 def _newest_of_keys(facts: Facts) -> dict[tuple[str, str], Operation | None]:
@@ -49,10 +66,6 @@ def _newest_of_keys(facts: Facts) -> dict[tuple[str, str], Operation | None]:
 def _order(append: Operation) -> tuple[float, int]:
     """A key has one writer at a time, so its records lie in the order in which it wrote them."""
     return (append.invoked_ms, -1 if append.offset is None else append.offset)
-
-
-def _passed(read: FullRead, append: Operation) -> bool:
-    return append.offset is not None and append.offset < read.end
 
 
 def _is_found(read: FullRead, append: Operation) -> bool:
