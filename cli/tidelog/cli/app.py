@@ -12,6 +12,7 @@ import typer
 
 from tidelog.cli import (
     admin_commands,
+    chaos_commands,
     cluster_commands,
     config_commands,
     consume_commands,
@@ -21,6 +22,7 @@ from tidelog.cli import (
     group_commands,
     log_commands,
     perf_commands,
+    pipeline_commands,
     produce_commands,
     quorum_commands,
     reassign_commands,
@@ -76,6 +78,8 @@ app.command("offsets")(admin_commands.offsets)
 app.command("delete-records")(admin_commands.delete_records)
 app.add_typer(log_commands.app, name="log")
 app.add_typer(perf_commands.app, name="perf")
+app.add_typer(chaos_commands.app, name="chaos")
+app.add_typer(pipeline_commands.app, name="pipeline")
 app.command("verifiable-producer")(verifiable_commands.verifiable_producer)
 app.command("verifiable-consumer")(verifiable_commands.verifiable_consumer)
 

@@ -83,8 +83,8 @@ def test_nothing_heavy_is_loaded_for_help() -> None:
     roots, own = loaded_after("import tidelog.cli.app")
     assert not {"numpy", "kio", "grpc", "confluent_kafka", "asyncio", "cramjam"} & roots
     commands = (
-        "admin", "cluster", "config", "consume", "doctor", "explain", "feature", "group", "log",
-        "perf", "produce", "quorum", "reassign", "storage", "topic", "txn", "up", "verifiable",
+        "admin", "chaos", "cluster", "config", "consume", "doctor", "explain", "feature", "group",
+        "log", "perf", "produce", "quorum", "reassign", "storage", "topic", "txn", "up", "verifiable",
     )  # fmt: skip
     assert own == {
         "tidelog.cli", "tidelog.cli.app", "tidelog.cli.nodes", "tidelog.cli.options",

@@ -108,6 +108,8 @@ class LakeFiles:
         """Done already counts as done."""
         if self.exists(target):
             return
+        if not self.exists(source):
+            raise LakeDamaged(f"{self.uri(target)} is not there any more")
         place = self._path(target)
         self._fs.mkdirs(place.getParent())
         if not self._fs.rename(self._path(source), place) and not self.exists(target):

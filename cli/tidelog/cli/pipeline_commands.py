@@ -1,0 +1,322 @@
+"""``tidelog pipeline …``: the arguments of the jobs on Spark.
+
+Exit codes: 0 done, 1 it could not be done or an audit found a difference, 2 used wrongly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidelog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, reported
+
+app = typer.Typer(
+    help="Archive, summarise, replay and compare topics on Spark (the extra spark).",
+    no_args_is_help=True,
+)
+
+PLACE = "TOPIC, TOPIC@HOST:PORT, lake:DIR#TOPIC or segments:DIR#TOPIC."
+
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")]
+From = Annotated[str, typer.Argument(metavar="FROM", help=PLACE)]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Where Spark runs; local[*] by default."),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source-option", metavar="NAME=VALUE", help="Of format tidelog or tidelog-segments."
+    ),
+]
+SinkOptions = Annotated[
+    list[str] | None,
+    typer.Option("--sink-option", metavar="NAME=VALUE", help="Of writing with format tidelog."),
+]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option("--metrics-file", metavar="FILE", help="For Prometheus' textfile collector."),
+]
+AtLeastOnce = Annotated[
+    bool, typer.Option("--at-least-once", help="Faster; a retry may write records twice.")
+]
+
+
+@app.command()
+def archive(
+    topics: Topics,
+    lake: Annotated[str, typer.Option("--lake", metavar="DIR", help="Where Parquet goes.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Run on until Ctrl-C.")] = False,
+    max_records_per_batch: Annotated[int, typer.Option(min=1, metavar="N")] = 5_000_000,
+    max_records_per_file: Annotated[int, typer.Option(min=1, metavar="N")] = 5_000_000,
+    min_records_per_batch: Annotated[
+        int, typer.Option(min=1, metavar="N", help="With --follow: wait for so many …")
+    ] = 100_000,
+    max_delay: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="… but no longer than this.")
+    ] = 300.0,
+    codec: Annotated[
+        str, typer.Option("--codec", metavar="CODEC", help="snappy, zstd, gzip, lz4 or none.")
+    ] = "snappy",
+    allow_data_loss: Annotated[
+        bool, typer.Option("--allow-data-loss", help="Go on behind records that are gone.")
+    ] = False,
+    source_option: SourceOptions = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = None,
+    conf: Conf = None,
+    metrics_file: MetricsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Write topics to a lake of Parquet files, each record once; run again, it goes on."""
+    with reported():
+        from tidelog.cli.pipeline import HowToRun, pairs, run_job, until_interrupted
+        from tidelog.pipeline.jobs.archive import ArchiveOptions
+        from tidelog.pipeline.jobs.archive import archive as run
+
+        options = ArchiveOptions(
+            bootstrap_server,
+            tuple(topics),
+            lake,
+            max_records_per_batch=max_records_per_batch,
+            max_records_per_file=max_records_per_file,
+            codec=codec,
+            fail_on_data_loss=not allow_data_loss,
+            follow=follow,
+            min_records_per_batch=min_records_per_batch,
+            max_delay_s=max_delay,
+            source_options=pairs("--source-option", source_option),
+        )
+        how = HowToRun(
+            master, pairs("--conf", conf), json, metrics_file, {"topics": ",".join(topics)}
+        )
+        stopped = until_interrupted() if follow else (lambda: False)
+        run_job(
+            "archive",
+            how,
+            lambda spark, progress: run(spark, options, progress=progress, stopped=stopped),
+        )
+
+
+@app.command()
+def snapshot(
+    source: From,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Parquet goes here.")
+    ],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    files: Annotated[
+        int | None, typer.Option("--files", min=1, metavar="N", help="At most so many files.")
+    ] = None,
+    source_option: SourceOptions = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = None,
+    conf: Conf = None,
+    metrics_file: MetricsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Write the latest value of each key; keys whose latest is a tombstone are left out."""
+    with reported():
+        from tidelog.cli.pipeline import HowToRun, pairs, run_job, translated
+        from tidelog.pipeline.jobs.records import parse_place
+        from tidelog.pipeline.jobs.snapshot import SnapshotOptions
+        from tidelog.pipeline.jobs.snapshot import snapshot as run
+
+        with translated():
+            more = pairs("--source-option", source_option)
+            place = parse_place(source, bootstrap_server, None, more)
+        options = SnapshotOptions(place, output, overwrite, files)
+        how = HowToRun(master, pairs("--conf", conf), json, metrics_file, {"from": source})
+        run_job("snapshot", how, lambda spark, progress: run(spark, options, progress=progress))
+
+
+@app.command()
+def replay(
+    source: From,
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where records go.")],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Of this replay; the topic's by default."),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="DIR", help="Keeps how far it is; within a lake unless."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=1, metavar="N", help="Records per second at most.")
+    ] = None,
+    chunk_records: Annotated[int, typer.Option(min=1, metavar="N")] = 500_000,
+    partition_by_key: Annotated[
+        bool, typer.Option("--partition-by-key", help="Instead of the original partitions.")
+    ] = False,
+    at_least_once: AtLeastOnce = False,
+    source_option: SourceOptions = None,
+    sink_option: SinkOptions = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = None,
+    conf: Conf = None,
+    metrics_file: MetricsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Write records to a topic as they once were: keys, times, headers and partitions."""
+    with reported():
+        from tidelog.cli.pipeline import HowToRun, pairs, run_job, translated
+        from tidelog.pipeline.jobs.records import parse_place
+        from tidelog.pipeline.jobs.replay import ReplayOptions
+        from tidelog.pipeline.jobs.replay import replay as run
+
+        with translated():
+            more = pairs("--source-option", source_option)
+            place = parse_place(source, bootstrap_server, to, more)
+        options = ReplayOptions(
+            place,
+            bootstrap_server,
+            to,
+            name or to,
+            state=state,
+            records_per_second=rate,
+            chunk_records=chunk_records,
+            keep_partitions=not partition_by_key,
+            exactly_once=not at_least_once,
+            sink_options=pairs("--sink-option", sink_option),
+        )
+        how = HowToRun(
+            master, pairs("--conf", conf), json, metrics_file, {"from": source, "to": to}
+        )
+        run_job("replay", how, lambda spark, progress: run(spark, options, progress=progress))
+
+
+@app.command()
+def aggregate(
+    topics: Topics,
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where results go.")],
+    schema: Annotated[
+        str,
+        typer.Option(
+            "--schema", metavar="DDL", help="Of the JSON values: 'country STRING, amount DOUBLE'."
+        ),
+    ],
+    metric: Annotated[
+        list[str],
+        typer.Option("--metric", metavar="NAME=SQL", help="total=sum(amount); may be repeated."),
+    ],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="DIR", help="Keeps open windows and offsets.")
+    ],
+    group_by: Annotated[
+        list[str] | None, typer.Option("--group-by", metavar="COLUMN", help="May be repeated.")
+    ] = None,
+    window: Annotated[str, typer.Option("--window", metavar="TIME")] = "1 minute",
+    slide: Annotated[
+        str | None, typer.Option("--slide", metavar="TIME", help="Begin a window so often.")
+    ] = None,
+    watermark: Annotated[
+        str, typer.Option("--watermark", metavar="TIME", help="How late records may be.")
+    ] = "10 seconds",
+    event_time: Annotated[
+        str | None,
+        typer.Option("--event-time", metavar="COLUMN", help="Instead of the record's own time."),
+    ] = None,
+    fail_on_malformed: Annotated[
+        bool, typer.Option("--fail-on-malformed", help="Instead of skipping and counting.")
+    ] = False,
+    follow: Annotated[
+        str | None, typer.Option("--follow", metavar="TIME", help="Run on, a batch so often.")
+    ] = None,
+    at_least_once: AtLeastOnce = False,
+    source_option: SourceOptions = None,
+    sink_option: SinkOptions = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = None,
+    conf: Conf = None,
+    metrics_file: MetricsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Aggregate JSON values over windows of time, and write each window to a topic once."""
+    with reported():
+        from tidelog.cli.pipeline import HowToRun, pairs, run_job, until_interrupted
+        from tidelog.pipeline.jobs.aggregate import AggregateOptions
+        from tidelog.pipeline.jobs.aggregate import aggregate as run
+
+        options = AggregateOptions(
+            bootstrap_server,
+            tuple(topics),
+            to,
+            checkpoint,
+            schema,
+            pairs("--metric", metric),
+            tuple(group_by or ()),
+            window,
+            slide,
+            watermark,
+            event_time,
+            fail_on_malformed,
+            not at_least_once,
+            follow,
+            pairs("--source-option", source_option),
+            pairs("--sink-option", sink_option),
+        )
+        labels = {"topics": ",".join(topics), "to": to}
+        how = HowToRun(master, pairs("--conf", conf), json, metrics_file, labels)
+        stopped = until_interrupted() if follow else (lambda: False)
+        run_job(
+            "aggregate",
+            how,
+            lambda spark, progress: run(spark, options, progress=progress, stopped=stopped),
+        )
+
+
+@app.command()
+def audit(
+    left: Annotated[str, typer.Argument(metavar="LEFT", help=PLACE)],
+    right: Annotated[str, typer.Argument(metavar="RIGHT", help=PLACE)],
+    by_offset: Annotated[
+        bool | None,
+        typer.Option(
+            "--by-offset/--by-content",
+            help="Whether offsets must be the same, too; by default if the topics' names are.",
+        ),
+    ] = None,
+    source_option: SourceOptions = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = None,
+    conf: Conf = None,
+    metrics_file: MetricsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Compare a topic with its archive, a copy or another cluster's; exit code 1: they differ."""
+    with reported():
+        from tidelog.cli.failures import CommandFailed
+        from tidelog.cli.pipeline import HowToRun, pairs, run_job, translated
+        from tidelog.pipeline.jobs.audit import AuditOptions
+        from tidelog.pipeline.jobs.audit import audit as run
+        from tidelog.pipeline.jobs.records import LakePlace, parse_place
+
+        with translated():
+            one = parse_place(left, bootstrap_server, None, pairs("--source-option", source_option))
+            other = parse_place(right, bootstrap_server, one.topic)
+        options = AuditOptions(one, other, by_offset)
+        how = HowToRun(
+            master, pairs("--conf", conf), json, metrics_file, {"left": left, "right": right}
+        )
+        summary = run_job(
+            "audit", how, lambda spark, progress: run(spark, options, progress=progress).summary
+        )
+        if summary.problems:
+            archive_is_there = isinstance(one, LakePlace) or isinstance(other, LakePlace)
+            what = "the archive differs" if archive_is_there else "they differ"
+            raise CommandFailed(f"{what}: {len(summary.problems)} problems")
+
+
+@app.command()
+def script() -> None:
+    """Print the path of a file to give to spark-submit, in front of a job and its options."""
+    from tidelog.cli import pipeline_main
+
+    typer.echo(pipeline_main.__file__)
