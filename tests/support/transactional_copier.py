@@ -1,25 +1,34 @@
 """A program that reads one topic and writes another, exactly once, and tells what it did.
 
+    python tests/support/transactional_copier.py KIT SERVERS SOURCE TARGET NAME LIFE TIMEOUT_MS
+
 Consume, transform, produce (KIP-98, KIP-447): what is read, what is written and how far was read
 belong to one transaction. Every attempt writes values of its own (the input and the number of the
 attempt), so that a checker can tell which of them came through.
+
+As a process, to be killed, it prints a line of JSON before it writes and one when it knows the
+outcome, and ends when its input does.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import json
+import logging
+import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
+from copier_kits import KITS, ConfluentKit, Kit, MustAbort, MustBeginAgain, Read
 
 from tidelog.testing.checkers import End, Outcome, Poll, Seen, TransactionalHistory, Write
 
-_BATCH: Final = 40
-_CALL_S: Final = 30.0
 Partition = tuple[str, int]
+Tell = Callable[[dict[str, object]], None]
 
 
 @dataclass
@@ -37,23 +46,39 @@ class History:
 class Copier(threading.Thread):
     """Copies until ``stop``; whatever goes wrong is answered as the client's manual says."""
 
-    def __init__(self, bootstrap: str, source: str, target: str, name: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        source: str,
+        target: str,
+        name: str,
+        *,
+        kit: type[Kit] = ConfluentKit,
+        life: str = "",
+        timeout_ms: int = 20_000,
+        tell: Tell = lambda told: None,
+    ) -> None:
+        """``life`` makes the values of several copiers of one name differ."""
         super().__init__(name=name, daemon=True)
         self.history = History()
         self.failure: BaseException | None = None
         self.committed = 0
         self.begun_again = 0
+        self._kit, self._life, self._timeout_ms, self._tell = kit, life, timeout_ms, tell
         self._servers = bootstrap
         self._from_topic, self._to_topic = source, target
         self._attempt = 0
         self._is_stopping = threading.Event()
 
     def stop(self) -> None:
-        self._is_stopping.set()
+        self.ask_to_stop()
         self.join(120)
         assert not self.is_alive(), "the copier hangs"
         if self.failure is not None:
             raise self.failure
+
+    def ask_to_stop(self) -> None:
+        self._is_stopping.set()
 
     def run(self) -> None:
         try:
@@ -64,94 +89,47 @@ class Copier(threading.Thread):
 
     def _live(self) -> None:
         """One life of the program: until a fatal error, which only a new producer survives."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._servers,
-                "group.id": f"group of {self.name}",
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
-            }
-        )
-        producer = Producer(
-            {
-                "bootstrap.servers": self._servers,
-                "transactional.id": self.name,
-                "transaction.timeout.ms": 20_000,
-            }
+        kit = self._kit(
+            self._servers, self._from_topic, self._to_topic, self.name, self._timeout_ms
         )
         try:
-            consumer.subscribe([self._from_topic])
-            _until_done(lambda: producer.init_transactions(_CALL_S))
+            kit.open()
             while not self._is_stopping.is_set():
-                messages = [m for m in consumer.consume(_BATCH, 0.5) if m.error() is None]
-                if messages and not self._copy(consumer, producer, messages):
-                    self.begun_again += 1
-                    return
+                if read := kit.read():
+                    self._copy(kit, read)
+        except (MustAbort, MustBeginAgain) as reason:
+            self.begun_again += 1
+            self._tell({"begins again": str(reason)})
+            self._is_stopping.wait(0.1)
         finally:
-            consumer.close()
+            kit.close()
 
-    def _copy(self, consumer: Consumer, producer: Producer, messages: list[Message]) -> bool:
-        """False: this producer is of no use any more."""
+    def _copy(self, kit: Kit, read: Read) -> None:
         self._attempt += 1
-        transaction = f"{self.name}-{self._attempt}"
+        attempt = f"{self._life}{self._attempt}"
+        transaction = f"{self.name}-{attempt}"
+        rows = [(partition, f"{value}@{attempt}") for partition, value in read]
+        self.history.writes += [
+            Write(self.name, (self._to_topic, partition), value, transaction)
+            for partition, value in rows
+        ]
+        self._tell({"transaction": transaction, "writes": rows})
         outcome = Outcome.UNKNOWN
-        producer.begin_transaction()
         try:
-            for message in messages:
-                self._write(producer, message, transaction)
-            _until_done(
-                lambda: producer.send_offsets_to_transaction(
-                    consumer.position(consumer.assignment()),
-                    consumer.consumer_group_metadata(),
-                    _CALL_S,
-                )
-            )
-            _until_done(lambda: producer.commit_transaction(_CALL_S))
-            outcome = Outcome.COMMITTED
-            self.committed += len(messages)
-            return True
-        except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                return False
-            _until_done(lambda: producer.abort_transaction(_CALL_S))
-            outcome = Outcome.ABORTED
-            _rewind(consumer)
-            return True
+            try:
+                kit.begin()
+                for partition, value in rows:
+                    kit.write(partition, value)
+                kit.commit()
+                outcome = Outcome.COMMITTED
+                self.committed += len(rows)
+            except MustAbort as reason:
+                self._tell({"aborts": str(reason)})
+                kit.abort()
+                outcome = Outcome.ABORTED
         finally:
             self.history.ends.append(End(transaction, outcome))
-
-    def _write(self, producer: Producer, message: Message, transaction: str) -> None:
-        read = message.value()
-        partition = message.partition()
-        assert read is not None and partition is not None
-        value = f"{read.decode()}@{self._attempt}"
-        place = (self._to_topic, partition)
-        self.history.writes.append(Write(self.name, place, value, transaction))
-        producer.produce(self._to_topic, value, partition=partition)
-        producer.poll(0)
-
-
-def _until_done(call: Callable[[], object]) -> None:
-    """Again while the client says that trying again may help."""
-    deadline = time.monotonic() + 90
-    while True:
-        try:
-            call()
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
-def _rewind(consumer: Consumer) -> None:
-    """Back to what is committed: what was read since was not copied."""
-    assignment = consumer.assignment()
-    for place in consumer.committed(assignment, _CALL_S):
-        offset = place.offset if place.offset >= 0 else 0
-        consumer.seek(TopicPartition(place.topic, place.partition, offset))
+            self._tell({"transaction": transaction, "outcome": outcome.value})
 
 
 def read_committed(
@@ -193,3 +171,37 @@ def poll_of(reader: str, found: dict[Partition, list[tuple[int, str]]]) -> Poll:
             Seen(place, offset, value) for place, rows in found.items() for offset, value in rows
         ),
     )
+
+
+def main(argv: Sequence[str]) -> int:
+    kit, servers, source, target, name, life, timeout_ms = argv
+    faulthandler.register(signal.SIGUSR1)  # where does it hang?
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+
+    def tell(told: dict[str, object]) -> None:
+        print(json.dumps(told), flush=True)
+
+    copier = Copier(
+        servers,
+        source,
+        target,
+        name,
+        kit=KITS[kit],
+        life=f"{life}.",
+        timeout_ms=int(timeout_ms),
+        tell=tell,
+    )
+
+    def await_end_of_input() -> None:
+        sys.stdin.read()
+        copier.ask_to_stop()
+
+    threading.Thread(target=await_end_of_input, daemon=True).start()
+    copier.run()
+    if copier.failure is not None:
+        raise copier.failure
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
