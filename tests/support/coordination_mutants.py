@@ -16,6 +16,7 @@ _TRANSACTIONS = "tests/simulation/test_transactions.py::test_"
 _MACHINE = "tests/unit/coordinator/transactions"
 _VERIFICATION = "tests/unit/storage/test_txn_verification.py"
 _PRODUCERS = "tests/unit/storage/test_producer_state.py"
+_STORAGE_HAZARDS = "tests/unit/storage/test_storage_hazards.py::test_"
 _OFFSETS = "tests/unit/coordinator/test_offsets.py"
 _TRANSCRIPTS = "tests/unit/coordinator/test_group_transcripts.py"
 
@@ -31,6 +32,19 @@ MUTANTS = [
         "        if len(entry.batches) > WINDOW:",
         "        if len(entry.batches) > 1:",
         (_PRODUCERS, _VERIFICATION),
+    ),
+    Mutant(
+        "producers-go-with-their-segments",
+        "hazard 25",
+        "storage/tidelog/storage/log.py",
+        "        self.raise_log_start(start)\n"
+        "        for segment in self.segments.remove_first(count):",
+        "        self.raise_log_start(start)\n"
+        "        for entry in list(self.producers.states.entries()):\n"
+        "            if entry.last_data_offset is not None and entry.last_data_offset < start:\n"
+        "                del self.producers.states._entries[entry.producer_id]\n"
+        "        for segment in self.segments.remove_first(count):",
+        (f"{_STORAGE_HAZARDS}25_retention_changes_no_answer_about_duplicates",),
     ),
     Mutant(
         "followers-check-producers",
