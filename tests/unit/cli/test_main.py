@@ -84,7 +84,8 @@ def test_nothing_heavy_is_loaded_for_help() -> None:
     assert not {"numpy", "kio", "grpc", "confluent_kafka", "asyncio", "cramjam"} & roots
     commands = (
         "admin", "chaos", "cluster", "config", "consume", "doctor", "explain", "feature", "group",
-        "log", "perf", "produce", "quorum", "reassign", "storage", "topic", "txn", "up", "verifiable",
+        "log", "perf", "pipeline", "produce", "quorum", "reassign", "storage", "topic", "txn", "up",
+        "verifiable",
     )  # fmt: skip
     assert own == {
         "tidelog.cli", "tidelog.cli.app", "tidelog.cli.nodes", "tidelog.cli.options",
