@@ -2,9 +2,11 @@
 
 Compared is what both replicas know to be committed (below both high watermarks, as they noted them
 when they stopped) and neither has cleaned. There the batches must be the same: their offsets, their
-leader epochs, and the checksums over the rest, which are held against the bytes. The cleaner notes how far it got after it has put its files in place, so a node
-that was killed between the two has cleaned more than it knows: of a compacted partition only the
-last segment is compared, which the cleaner leaves alone.
+leader epochs, and the checksums over the rest, which are held against the bytes.
+
+The cleaner notes how far it got after it has put its files in place, so a node that was killed
+between the two has cleaned more than it knows. Of a compacted partition therefore only the last
+segment is compared, which the cleaner leaves alone.
 """
 
 from __future__ import annotations
