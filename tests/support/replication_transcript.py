@@ -31,7 +31,7 @@ from tidelog.kernel.ids import (
 from tidelog.replication import follower as f
 from tidelog.replication.cluster_view import ClusterView
 from tidelog.replication.leader import Accepted, Diverged, LeaderPartition, LeaderStart, Refused
-from tidelog.replication.remote_replica import NEVER_MS, FollowerFetch
+from tidelog.replication.remote_replica import FollowerFetch
 from tidelog.replication.settings import ReplicationSettings
 from tidelog.storage.epoch_cache import UNDEFINED_END, EpochCache, EpochEnd
 
@@ -195,7 +195,7 @@ class Script:
                 return self._status()
             case "check":
                 heard = {NodeId(int(k)): float(v) for k, v in words.items()}
-                machine.check_isr(self.now_ms, lambda node: heard.get(node, NEVER_MS))
+                machine.check_isr(self.now_ms, heard)
                 return self._status()
             case "answer":
                 return self._answer(machine, words, flags)

@@ -2,8 +2,9 @@
 
 One task looks at all compacted logs, lets the dirtiest be cleaned, and rests for
 ``log.cleaner.backoff.ms`` when none is due. A pass is a task of its own, at most
-``log.cleaner.threads`` at a time; its heavy part runs beside the loop. Settings are read anew for
-every look, so a change of them counts from the next pass on.
+``log.cleaner.threads`` at a time; its heavy half runs in a process of its own, where there is one
+to have, else beside the loop. Settings are read anew for every look, so a change of them counts
+from the next pass on.
 
 A pass is given up when its log is cut, when the replica changes its role, goes offline or leaves.
 A log that leaves is moved away only after its pass has ended (``LogKeeper.passes``). What a pass
@@ -21,7 +22,7 @@ from typing import Final
 
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.ids import Offset, TimestampMs, TopicPartition
-from tidelog.kernel.ports import Random
+from tidelog.kernel.ports import Random, Workers
 from tidelog.kernel.settings import Settings
 from tidelog.replication.housekeeping import Housekeeping
 from tidelog.replication.partition import Partition
@@ -45,6 +46,9 @@ _LEAST_REST_MS: Final = 10.0
 _LONGEST_PAUSE_MS: Final = 1_000.0
 _REST_AFTER_FAILURE_MS: Final = 1_000.0
 """A full disk, or a log that changes again and again, is no reason to hurry."""
+_REST_AFTER_LOSS_MS: Final = 10_000.0
+"""A process that was killed for want of memory would be killed again."""
+_LEVELS: Final = {Outcome.UNCLEANABLE: logging.ERROR, Outcome.WORKER_LOST: logging.WARNING}
 _UNREADABLE: Final = (CorruptIndex, MalformedBatch, ValueError)
 
 
@@ -87,11 +91,14 @@ class _Pass:
 class LogCleaners:
     """`run` until cancelled; then nothing is under way any more."""
 
-    def __init__(self, replicas: ReplicaSet, random: Random) -> None:
+    def __init__(
+        self, replicas: ReplicaSet, random: Random, workers: Workers | None = None
+    ) -> None:
         self.states = CleaningStates()
         self.totals = CleaningTotals()
         self._replicas = replicas
         self._random = random
+        self._workers = workers
         self._clock = replicas.clock
         self._housekeeping = Housekeeping(replicas)
         self._passes: dict[PartitionRef, _Pass] = {}
@@ -232,7 +239,8 @@ class LogCleaners:
 
         log.on_truncating = abort_first
         try:
-            await clean(one.cleaning, self._replicas.ports.offload, self._clock, throttle)
+            offload = self._replicas.ports.offload
+            await clean(one.cleaning, offload, self._clock, throttle, self._workers)
             self._conclude(one, report)
         except (OSError, SwapFailed) as error:
             self._replicas.log_failed(log, f"cleaning failed: {error}")
@@ -277,10 +285,11 @@ class LogCleaners:
             )  # fmt: skip
             partition.cleaned()
         else:
-            level = logging.ERROR if report.outcome is Outcome.UNCLEANABLE else logging.INFO
+            level = _LEVELS.get(report.outcome, logging.INFO)
             _log.log(level, "%s: %s: %s", tp, report.outcome.value, report.reason)
-            rest_ms = self._clock.monotonic_ms() + _REST_AFTER_FAILURE_MS
-            self._resting_until_ms[tp] = rest_ms
+            is_lost = report.outcome is Outcome.WORKER_LOST
+            rest_ms = _REST_AFTER_LOSS_MS if is_lost else _REST_AFTER_FAILURE_MS
+            self._resting_until_ms[tp] = self._clock.monotonic_ms() + rest_ms
         if partition.failure is None:
             self._housekeeping.retain(partition)
 

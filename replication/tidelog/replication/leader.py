@@ -22,7 +22,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
@@ -32,7 +32,12 @@ from tidelog.controller.metadata.partitions import PartitionRef, PartitionState
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import LeaderEpoch, NodeId, Offset, PartitionEpoch
 from tidelog.replication.cluster_view import ClusterView
-from tidelog.replication.remote_replica import NEVER_MS, FollowerFetch, RemoteReplica
+from tidelog.replication.remote_replica import (
+    NEVER_MS,
+    NOBODY_HEARD,
+    FollowerFetch,
+    RemoteReplica,
+)
 from tidelog.replication.settings import ISR_CHECK_INTERVAL_MS, ReplicationSettings
 from tidelog.storage.epoch_cache import UNDEFINED_END, EpochEnd
 
@@ -300,15 +305,18 @@ class LeaderPartition:
         ):
             self._propose((*self.state.isr, remote.broker))
 
-    def check_isr(
-        self, now_ms: float, heard_ms: Callable[[NodeId], float] = lambda broker: NEVER_MS
-    ) -> None:
-        """Propose to drop who is slow, or silent. ``heard_ms``: any message on its stream."""
+    def check_isr(self, now_ms: float, heard_ms: Mapping[NodeId, float] = NOBODY_HEARD) -> bool:
+        """Propose to drop who is slow, or silent; whether there is a new report.
+
+        ``heard_ms``: any message on a broker's stream. Asked of every partition twice a second.
+        """
+        since_ms = now_ms - self.settings.session_timeout_ms
         for broker, remote in self.remotes.items():
-            last_ms = max(remote.heard_ms, heard_ms(broker))
-            remote.is_following = now_ms - last_ms <= self.settings.session_timeout_ms
+            remote.is_following = (
+                remote.heard_ms >= since_ms or heard_ms.get(broker, NEVER_MS) >= since_ms
+            )
         if self._pending is not None or now_ms < self._quiet_until_ms:
-            return
+            return False
         out = {
             broker
             for broker in self.state.isr
@@ -316,8 +324,9 @@ class LeaderPartition:
         }
         if out:
             self._propose(tuple(broker for broker in self.state.isr if broker not in out))
-        else:
+        elif len(self._maximal_isr) <= len(self.remotes):
             self._propose_whoever_may_join(now_ms)
+        return self._unsent is not None
 
     def _propose_whoever_may_join(self, now_ms: float) -> None:
         """An idle follower says nothing new: what kept it out may have changed all the same."""

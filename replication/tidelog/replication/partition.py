@@ -384,8 +384,9 @@ class Partition(FollowingPartition):
     # --- the ISR -----------------------------------------------------------------------
 
     def check_isr(self, now_ms: float, heard_ms: dict[NodeId, float]) -> None:
-        if self.leader is not None:
-            self.leader.check_isr(now_ms, lambda node: heard_ms.get(node, float("-inf")))
+        if self.leader is None:
+            return
+        if self.leader.check_isr(now_ms, heard_ms) or self._deletions:
             self._settle()
 
     def brokers_changed(self) -> None:

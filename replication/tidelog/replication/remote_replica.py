@@ -7,11 +7,14 @@ admission to the ISR, being caught up) counts the flushed end.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tidelog.kernel.ids import NO_OFFSET, BrokerEpoch, NodeId, Offset
 
 NEVER_MS = float("-inf")
+NOBODY_HEARD: Mapping[NodeId, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
