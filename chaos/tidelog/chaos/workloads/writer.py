@@ -70,13 +70,16 @@ class Writer(Worker):
     def work(self) -> None:
         producer = self._producer()
         pace = Pace(self._rate, time.monotonic())
-        while not self.stopping.is_set():
-            for _ in range(pace.due(time.monotonic())):
-                self._write_one(producer)
-            producer.poll(_TICK_S)
-            if self._fatal:
-                producer = self._start_again(producer)
-        self._drain(producer)
+        try:
+            while not self.stopping.is_set():
+                for _ in range(pace.due(time.monotonic())):
+                    self._write_one(producer)
+                self._poll(producer, _TICK_S)
+                if self._fatal:
+                    producer = self._start_again(producer)
+            self._drain(producer)
+        finally:
+            self._give_up()
 
     def finish(self, patience_s: float) -> None:
         """What is not answered by then stays unknown, and is noted as such."""
@@ -85,10 +88,16 @@ class Writer(Worker):
 
     def _drain(self, producer: Producer) -> None:
         deadline = time.monotonic() + self._drain_s
-        while len(producer) and time.monotonic() < deadline:
-            producer.poll(0.05)
-        producer.poll(0)
-        self._give_up()
+        while len(producer) and not self._fatal and time.monotonic() < deadline:
+            self._poll(producer, 0.05)
+        self._poll(producer, 0)
+
+    def _poll(self, producer: Producer, for_s: float) -> None:
+        """Serves answers; the client raises here what has put an end to it."""
+        try:
+            producer.poll(for_s)
+        except KafkaException as error:
+            self._see_fatal(error.args[0])
 
     def _give_up(self) -> None:
         for pending in list(self._under_way.values()):
@@ -99,7 +108,7 @@ class Writer(Worker):
     def _start_again(self, producer: Producer) -> Producer:
         self._recorder.note(f"{self.name} begins again with a new producer: {self._fatal}")
         producer.purge()
-        producer.poll(1.0)
+        self._poll(producer, 1.0)
         self._give_up()
         self._fatal = ""
         return self._producer()

@@ -1,0 +1,138 @@
+"""What workloads write, how fast, and what they make of the answers."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidelog.chaos.history import Event, Note, Operation, Outcome, Record, Verb
+from tidelog.chaos.recorder import Recorder, Totals
+from tidelog.chaos.workloads.all_workloads import WORKLOADS
+from tidelog.chaos.workloads.outcomes import outcome_of_append, outcome_of_commit
+from tidelog.chaos.workloads.pace import Pace
+from tidelog.chaos.workloads.stage import Stage, Worker, client_settings
+from tidelog.chaos.workloads.values import ForeignRecord, decode_value, encode_value
+
+KEYS = st.text(
+    st.characters(exclude_characters=":.", exclude_categories=["Cs"]), min_size=1, max_size=20
+)
+
+
+@settings(derandomize=True, max_examples=200)
+@given(KEYS, st.integers(0, 10**9), st.integers(0, 200))
+def test_a_value_says_which_record_it_is(key: str, sequence: int, size: int) -> None:
+    value = encode_value(key, sequence, size)
+    assert len(value) >= size
+    assert decode_value(key.encode(), value) == (key, sequence)
+
+
+def test_a_tombstone_has_no_number() -> None:
+    assert decode_value(b"k", None) == ("k", None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, b"k:1:"),
+        (b"k", b""),
+        (b"k", b"other:1:"),
+        (b"k", b"k:one:"),
+        (b"k", b"k:1:..\x00."),
+    ],
+)
+def test_what_nobody_wrote_is_told_apart(key: bytes | None, value: bytes) -> None:
+    with pytest.raises(ForeignRecord):
+        decode_value(key, value)
+
+
+def test_a_pace_gives_what_is_due_and_forgets_what_was_missed() -> None:
+    pace = Pace(128.0, 10.0)
+    assert [pace.due(at_s) for at_s in (10.0, 10.0625, 10.063, 10.125)] == [0, 8, 0, 8]
+    assert pace.due(60.0) == 128
+    assert pace.due(60.03125) == 4
+
+
+@settings(derandomize=True, max_examples=100)
+@given(st.floats(1.0, 5_000.0), st.lists(st.floats(0.001, 0.5), min_size=1, max_size=50))
+def test_a_pace_is_kept_over_time(per_s: float, steps_s: list[float]) -> None:
+    pace, now_s, done = Pace(per_s, 0.0), 0.0, 0
+    for step_s in steps_s:
+        now_s += step_s
+        done += pace.due(now_s)
+    assert now_s * per_s - 2 <= done <= now_s * per_s + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("code", "append", "commit"),
+    [
+        (None, Outcome.OK, Outcome.OK),
+        (KafkaError._MSG_TIMED_OUT, Outcome.UNKNOWN, Outcome.UNKNOWN),
+        (KafkaError._PURGE_QUEUE, Outcome.UNKNOWN, Outcome.UNKNOWN),
+        (KafkaError._PURGE_INFLIGHT, Outcome.UNKNOWN, Outcome.UNKNOWN),
+        (KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Outcome.UNKNOWN, Outcome.UNKNOWN),
+        (KafkaError.MSG_SIZE_TOO_LARGE, Outcome.FAILED, Outcome.UNKNOWN),
+        (KafkaError.INVALID_RECORD, Outcome.FAILED, Outcome.UNKNOWN),
+        (KafkaError.ILLEGAL_GENERATION, Outcome.UNKNOWN, Outcome.UNKNOWN),
+        (KafkaError._NO_OFFSET, Outcome.UNKNOWN, Outcome.FAILED),
+    ],
+)
+def test_only_what_cannot_have_happened_has_failed(
+    code: int | None, append: Outcome, commit: Outcome
+) -> None:
+    error = None if code is None else KafkaError(code)
+    assert outcome_of_append(error) is append
+    assert outcome_of_commit(error) is commit
+
+
+def test_the_recorder_numbers_operations_and_counts_records() -> None:
+    events: list[Event] = []
+    times_s = iter([100.0, 100.5, 101.0, 101.5, 102.0])
+    recorder = Recorder(events.append, lambda: next(times_s))
+    recorder.operation("w", Verb.APPEND, 0.0, Outcome.OK, topic="t", partition=1, offset=7)
+    recorder.note("something")
+    seen = [Record("t", 1, 7, "k", 0)]
+    recorder.operation("r", Verb.POLL, 900.0, Outcome.OK, seen=seen)
+    recorder.operation("w", Verb.APPEND, 1.0, Outcome.UNKNOWN, has_ended=False)
+
+    first, note, poll, given_up = events
+    assert isinstance(first, Operation) and (first.number, first.ended_ms) == (1, 500.0)
+    assert note == Note(1000.0, "something")
+    assert isinstance(poll, Operation) and (poll.number, poll.seen) == (2, tuple(seen))
+    assert isinstance(given_up, Operation) and given_up.ended_ms is None
+    assert recorder.totals == Totals(acknowledged=1, unknown=1, read=1)
+
+
+def test_every_workload_has_topics_of_its_own_with_the_prefix() -> None:
+    events: list[Event] = []
+    stage = Stage("127.0.0.1:1", Recorder(events.append), topic_prefix="mine-")
+    for name, row in WORKLOADS.items():
+        workload = row.make(stage)
+        assert workload.name == name
+        names = [topic.name for topic in workload.topics]
+        assert names and len(set(names)) == len(names)
+        assert all(text.startswith("mine-") for text in (*names, *workload.groups))
+
+
+def test_an_old_cluster_is_asked_for_classic_groups_only() -> None:
+    events: list[Event] = []
+    stage = Stage("127.0.0.1:1", Recorder(events.append), has_new_groups=False)
+    assert list(WORKLOADS["groups"].make(stage).groups) == ["classic-group"]
+
+
+def test_names_of_settings_are_written_with_dots() -> None:
+    found = client_settings("a:1", "me", group_id="g", error_cb=print)
+    assert (found["group.id"], found["error_cb"], found["client.id"]) == ("g", print, "me")
+
+
+class _Falling(Worker):
+    def work(self) -> None:
+        raise ValueError("over")
+
+
+def test_a_thread_that_falls_says_why() -> None:
+    worker = _Falling("w")
+    worker.start()
+    worker.finish(5.0)
+    assert worker.failure == "w: ValueError: over"
