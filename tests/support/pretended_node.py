@@ -58,7 +58,7 @@ def replica(topic: str, partition: int, role: str = "leader", isr: int = 3) -> R
         size=12345, segments=2, lag=5 if role == "follower" else 0,
         followers=(FollowerFacts(2, 0, True), FollowerFacts(3, 7, isr == 3))
         if role == "leader" else (),
-        waiting_produces=1,
+        waiting_produces=1, has_late_transaction=isr == 2,
     )  # fmt: skip
 
 

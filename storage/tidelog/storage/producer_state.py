@@ -300,6 +300,13 @@ class ProducerStates:
         """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing), None)
 
+    def has_open_since_before(self, moment_ms: int) -> bool:
+        """Whether a transaction is open whose producer has written nothing since ``moment_ms``."""
+        return any(
+            self._entries[producer_id].last_timestamp < moment_ms
+            for producer_id in self._ongoing.values()
+        )
+
     def first_unstable_offset(self, high_watermark: int) -> Offset | None:
         """The first offset of the oldest transaction that is open, or whose marker is not
         below ``high_watermark``."""

@@ -126,6 +126,7 @@ def test_what_is_told_of_replicas() -> None:
     counts = {
         "partitioncount": 5, "leadercount": 3, "underreplicatedpartitions": 2,
         "underminisrpartitioncount": 1, "atminisrpartitioncount": 1, "offlinereplicacount": 1,
+        "partitionswithlatetransactionscount": 1,
     }  # fmt: skip
     assert {name: value(found, manager + name) for name in counts} == counts
     assert value(found, "kafka_server_replicafetchermanager_maxlag") == 5

@@ -361,6 +361,18 @@ def test_open_transactions_come_back_from_a_snapshot_in_order() -> None:
     assert again.last_stable_offset_after(completed) == 4
 
 
+def test_a_transaction_is_late_when_its_producer_has_been_silent_and_it_is_open() -> None:
+    states = states_after(
+        batch(0, pid=1, at=1000),
+        batch(1, pid=2, at=1000, txn=True),
+        batch(2, pid=2, at=1500, txn=True, seq=1),
+    )
+    assert not states.has_open_since_before(1500)
+    assert states.has_open_since_before(1501)
+    states.update(*marker(3, pid=2, at=1600))
+    assert not states.has_open_since_before(9000)
+
+
 # --- Life cycle -------------------------------------------------------------------------------
 
 

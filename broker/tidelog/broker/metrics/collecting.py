@@ -201,7 +201,8 @@ class Collector:
             yield
         for name in ("partitioncount", "leadercount", "underreplicatedpartitions",
                      "underminisrpartitioncount", "atminisrpartitioncount",
-                     "offlinereplicacount", "reassigningpartitions"):  # fmt: skip
+                     "offlinereplicacount", "reassigningpartitions",
+                     "partitionswithlatetransactionscount"):  # fmt: skip
             page.add(_R + name, counts[name])
         page.add("kafka_server_replicafetchermanager_maxlag", largest_lag)
         rows = [(labels(("follower", node)), lag) for node, lag in sorted(follower_lags.items())]
@@ -287,6 +288,7 @@ def _count(counts: Counter[str], one: ReplicaFacts) -> None:
         counts["underminisrpartitioncount"] += len(one.isr) < one.min_isr
         counts["atminisrpartitioncount"] += len(one.isr) == one.min_isr
         counts["reassigningpartitions"] += one.is_reassigning
+        counts["partitionswithlatetransactionscount"] += one.has_late_transaction
 
 
 def _add_logs(page: Page, replicas: list[ReplicaFacts]) -> None:

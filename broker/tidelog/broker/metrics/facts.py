@@ -68,6 +68,8 @@ class ReplicaFacts:
     followers: tuple[FollowerFacts, ...] = ()
     """Of a leader."""
     waiting_produces: int = 0
+    has_late_transaction: bool = False
+    """One is open that its coordinator should have ended long ago (KIP-664)."""
 
     @property
     def is_leader(self) -> bool:

@@ -37,6 +37,8 @@ from tidelog.replication.meters import TopicMeters
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import ReplicaSet
 
+_LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60_000
+"""What a coordinator may need beyond the longest time-out (KIP-664)."""
 _NO_DATA: Final = "the metadata has not reached this broker's registration yet"
 
 
@@ -78,8 +80,10 @@ class BrokerFacts:
 
     def replicas(self) -> Iterator[ReplicaFacts]:
         replicas = self._role.replicas
+        longest_ms = self._role.context.settings.get_int("transaction.max.timeout.ms")
+        late_ms = replicas.clock.wall_ms() - longest_ms - _LATE_TRANSACTION_BUFFER_MS
         for partition in list(replicas.partitions.values()):
-            yield replica_facts(replicas, partition)
+            yield replica_facts(replicas, partition, late_ms)
 
     def groups(self) -> Iterator[GroupFacts]:
         for shard in list(self._role.coordination.groups.shards()):
@@ -134,7 +138,8 @@ class BrokerFacts:
         ]
 
 
-def replica_facts(replicas: ReplicaSet, partition: Partition) -> ReplicaFacts:
+def replica_facts(replicas: ReplicaSet, partition: Partition, late_ms: int = 0) -> ReplicaFacts:
+    """A transaction whose last record is older than ``late_ms`` is late."""
     log, state, leader = partition.log, partition.state, partition.leader
     follows = partition.follower is not None
     role = "leader" if leader is not None else "follower" if follows else "none"
@@ -164,6 +169,7 @@ def replica_facts(replicas: ReplicaSet, partition: Partition) -> ReplicaFacts:
             for node, one in leader.remotes.items()
         ),
         waiting_produces=partition.waiting_produces,
+        has_late_transaction=log.producers.states.has_open_since_before(late_ms),
     )
 
 

@@ -95,6 +95,9 @@ _REPLICAS: Final = (
            "Partitions led here with exactly min.insync.replicas in sync."),
     Metric(_R + "offlinereplicacount", _G, "Replicas whose log directory failed."),
     Metric(_R + "reassigningpartitions", _G, "Partitions led here that are being reassigned."),
+    Metric(_R + "partitionswithlatetransactionscount", _G,
+           "Partitions led here with a transaction open for longer than transaction.max.timeout.ms"
+           " and five minutes; `tidelog txn find-hanging` names it."),
     Metric(_R + "isrshrinks_total", _C, "Times an ISR led from here became smaller."),
     Metric(_R + "isrexpands_total", _C, "Times an ISR led from here became larger."),
     Metric(_R + "failedisrupdates_total", _C,
