@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 
 import confluent_kafka
@@ -170,7 +170,12 @@ class KafkaPythonKit(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
 
     def __init__(self, servers: str, source: str, target: str, name: str, timeout_ms: int) -> None:
         self._source, self._target = source, target
-        hosts = servers.split(",")
+        self._member: Any = None
+        self._positions: dict[kafka.TopicPartition, OffsetAndMetadata] = {}
+        with _told():
+            self._connect(servers.split(","), name, timeout_ms)
+
+    def _connect(self, hosts: list[str], name: str, timeout_ms: int) -> None:
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=hosts,
             group_id=group_of(name),
@@ -187,8 +192,6 @@ class KafkaPythonKit(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
             transaction_timeout_ms=timeout_ms,
             reconnect_backoff_max_ms=1_000,
         )
-        self._member: Any = None
-        self._positions: dict[kafka.TopicPartition, OffsetAndMetadata] = {}
 
     def open(self) -> None:
         self._try(self._producer.init_transactions)
@@ -203,7 +206,9 @@ class KafkaPythonKit(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
     def read(self) -> Read:
         found: Read = []
         self._positions = {}
-        for place, messages in self._consumer.poll(500).items():
+        with _told():
+            polled = self._consumer.poll(500)
+        for place, messages in polled.items():
             found += [(place.partition, message.value.decode()) for message in messages]
             self._positions[place] = OffsetAndMetadata(messages[-1].offset + 1, "", -1)
         return found
@@ -229,8 +234,11 @@ class KafkaPythonKit(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
             self._consumer.seek(place, self._consumer.committed(place) or 0)
 
     def close(self) -> None:
-        self._consumer.close()
-        self._producer.close(timeout=1)
+        """What it cannot send any more it may try to, as any zombie does."""
+        with suppress(kafka.errors.KafkaError):
+            self._producer.close(timeout=1)
+        with suppress(kafka.errors.KafkaError):
+            self._consumer.close(timeout_ms=5_000)
 
     def _try(self, call: Callable[[], object]) -> None:
         with _told():

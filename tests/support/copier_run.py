@@ -117,6 +117,10 @@ class CopierProcess:
         for line in self._process.stderr:
             self.complaints.append(line.rstrip())
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -377,7 +381,12 @@ class CopierRun:
             time.sleep(0.05)
 
     def _wait_for_commit(self, copies: Copies, before: int) -> None:
-        self._wait(lambda: copies.committed > before, lambda: self._standing(copies))
+        def committed() -> bool:
+            if not copies.process.is_alive:
+                raise Stalled(self._standing(copies))
+            return copies.committed > before
+
+        self._wait(committed, lambda: self._standing(copies))
 
     def _wait_until_whole(self) -> None:
         self._cluster.wait_until_serving(PATIENCE_S)

@@ -89,20 +89,21 @@ class Copier(threading.Thread):
 
     def _live(self) -> None:
         """One life of the program: until a fatal error, which only a new producer survives."""
-        kit = self._kit(
-            self._servers, self._from_topic, self._to_topic, self.name, self._timeout_ms
-        )
         try:
-            kit.open()
-            while not self._is_stopping.is_set():
-                if read := kit.read():
-                    self._copy(kit, read)
+            kit = self._kit(
+                self._servers, self._from_topic, self._to_topic, self.name, self._timeout_ms
+            )
+            try:
+                kit.open()
+                while not self._is_stopping.is_set():
+                    if read := kit.read():
+                        self._copy(kit, read)
+            finally:
+                kit.close()
         except (MustAbort, MustBeginAgain) as reason:
             self.begun_again += 1
             self._tell({"begins again": str(reason)})
             self._is_stopping.wait(0.1)
-        finally:
-            kit.close()
 
     def _copy(self, kit: Kit, read: Read) -> None:
         self._attempt += 1
