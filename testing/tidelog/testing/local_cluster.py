@@ -304,13 +304,12 @@ class LocalCluster:
     def properties(self, node: LocalNode) -> str:
         """The configuration file of a node."""
         voters = ",".join(f"{other.node_id}@{other.rpc}" for other in self.nodes.values())
-        clients = SocketAddress(self._bind_host, node.kafka.port)
         lines = {
             "process.roles": "broker,controller",
             "node.id": str(node.node_id),
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{clients},CONTROLLER://{node.rpc}",
+            "listeners": f"PLAINTEXT://{self._bound(node)},CONTROLLER://{node.rpc}",
             "advertised.listeners": f"PLAINTEXT://{node.kafka}",
             "log.dirs": str(node.data_dir),
             _HTTP: "" if node.http is None else str(node.http),
@@ -318,6 +317,10 @@ class LocalCluster:
             **self.node_settings.get(node.node_id, {}),
         }
         return "".join(_property(name, value) for name, value in lines.items())
+
+    def _bound(self, node: LocalNode) -> SocketAddress:
+        """Where a node listens for clients."""
+        return SocketAddress(self._bind_host, node.kafka.port)
 
     # --- waiting -----------------------------------------------------------------------
 

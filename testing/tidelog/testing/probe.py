@@ -65,6 +65,8 @@ class PartitionAnswer:
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    is_own_word: bool
+    """It is the leader that says so."""
 
 
 def ask_topics(
@@ -76,6 +78,7 @@ def ask_topics(
     named = b"".join(_compact(topic) + b"\x00" for topic in topics)
     body = _varint(len(topics) + 1) + named + b"\x00\x00\x00\x00"
     metadata = _ask(address, ApiKey.METADATA, _METADATA_VERSION, body, timeout_s)
+    asked = {b.node_id for b in metadata.brokers if SocketAddress(b.host, b.port) == address}
     return [
         PartitionAnswer(
             topic.name,
@@ -84,6 +87,7 @@ def ask_topics(
             int(partition.leader_epoch),
             tuple(map(int, partition.replica_nodes)),
             tuple(map(int, partition.isr_nodes)),
+            partition.leader_id in asked,
         )
         for topic in metadata.topics
         for partition in topic.partitions

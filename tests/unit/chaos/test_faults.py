@@ -10,8 +10,10 @@ import pytest
 from tidelog.chaos.faults import FAULTS, FaultImpossible, PlannedFault, apply
 from tidelog.chaos.faults.corruption import candidates, corrupt_file
 from tidelog.chaos.faults.schedule import draw_one
+from tidelog.chaos.faults.view import most_believed
 from tidelog.chaos.history import PartitionState
 from tidelog.chaos.targets.base import SOUND, Rigging, Target, TargetError
+from tidelog.testing.probe import PartitionAnswer as Answer
 
 
 class WrittenDown:
@@ -280,6 +282,30 @@ def test_every_fault_of_the_table_can_be_drawn_and_done(name: str, tmp_path: Pat
         assert applied.detail
         assert target.calls
     assert all(target.is_running(node) for node in target.nodes)
+
+
+# --- whom to believe -------------------------------------------------------------------
+
+
+def said(epoch: int, leader: int, isr: tuple[int, ...], *, is_own_word: bool = False) -> Answer:
+    return Answer("t", 0, leader, epoch, (1, 2, 3), isr, is_own_word)
+
+
+@pytest.mark.parametrize(
+    ("answers", "leader", "isr"),
+    [
+        ([said(4, 1, (1, 2, 3), is_own_word=True), said(5, 2, (2, 3))], 2, (2, 3)),
+        ([said(5, 2, (1, 2, 3)), said(5, 2, (2, 3)), said(5, 2, (3, 2))], 2, (2, 3)),
+        ([said(5, 2, (1, 2, 3)), said(5, 2, (2, 3), is_own_word=True)], 2, (2, 3)),
+    ],
+    ids=["a later epoch", "the most", "the leader"],
+)
+def test_nodes_that_were_cut_off_are_not_believed(
+    answers: list[Answer], leader: int, isr: tuple[int, ...]
+) -> None:
+    for order in (answers, answers[::-1]):
+        state = most_believed(order)
+        assert (state.leader, state.isr) == (leader, isr)
 
 
 # --- corruption ------------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """What a fault must know of the cluster to find whom it hits.
 
-The default asks the nodes themselves over short connections of its own, all of them at once, and
-believes whoever knows the latest epoch: a node that is cut off would still name itself. It speaks
-only the Kafka protocol, so it works with any cluster of which the addresses are known.
+The default asks the nodes themselves over short connections of its own, all of them at once. It
+believes those that know the latest epoch, since a leader that is cut off still names itself; and
+among them the most, since any node that is cut off knows only how the ISR was. It speaks only the
+Kafka protocol, so it works with any cluster of which the addresses are known.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
@@ -14,6 +16,7 @@ from typing import Final, Protocol, TypeVar
 from tidelog.chaos.history import PartitionState
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.testing.probe import (
+    PartitionAnswer,
     ProbeFailed,
     ask_cluster,
     ask_coordinator,
@@ -71,17 +74,11 @@ class AdminView:
         return self.partitions_of(self.topics)
 
     def partitions_of(self, topics: Sequence[str]) -> list[PartitionState]:
-        latest: dict[tuple[str, int], PartitionState] = {}
+        said: dict[tuple[str, int], list[PartitionAnswer]] = defaultdict(list)
         for answer in self._ask_all(lambda at: ask_topics(at, topics, self._timeout_s)):
             for found in answer:
-                state = PartitionState(
-                    found.topic, found.partition, found.leader, found.leader_epoch,
-                    found.replicas, found.isr,
-                )  # fmt: skip
-                known = latest.get((state.topic, state.partition))
-                if known is None or known.leader_epoch < state.leader_epoch:
-                    latest[state.topic, state.partition] = state
-        return [latest[place] for place in sorted(latest)]
+                said[found.topic, found.partition].append(found)
+        return [most_believed(said[place]) for place in sorted(said)]
 
     def groups(self) -> Sequence[str]:
         return self._groups
@@ -131,3 +128,17 @@ def _ask(ask: Callable[[SocketAddress], T], address: SocketAddress) -> T | None:
         return ask(address)
     except ProbeFailed:
         return None
+
+
+def most_believed(answers: Sequence[PartitionAnswer]) -> PartitionState:
+    """Of what several nodes say about one partition; with equal numbers the leader knows best."""
+    votes = Counter(map(_state, answers))
+    leaders = {_state(answer) for answer in answers if answer.is_own_word}
+    return max(votes, key=lambda state: (state.leader_epoch, votes[state], state in leaders))
+
+
+def _state(said: PartitionAnswer) -> PartitionState:
+    return PartitionState(
+        said.topic, said.partition, said.leader, said.leader_epoch, said.replicas,
+        tuple(sorted(said.isr)),
+    )  # fmt: skip

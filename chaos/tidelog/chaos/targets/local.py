@@ -15,8 +15,7 @@ from typing import Final
 
 from tidelog.chaos.proxy import LinkProxies
 from tidelog.chaos.targets.base import TargetError
-from tidelog.chaos.targets.processes import ProcessTarget, in_words
-from tidelog.kernel.real.rigging import RIGGED, SWITCHES
+from tidelog.chaos.targets.processes import ProcessTarget, in_words, unsafe_environment
 from tidelog.testing.local_cluster import LocalCluster, OnLine
 
 _NO_LOSS: Final = (
@@ -42,13 +41,12 @@ class LocalTarget(ProcessTarget):
     ) -> None:
         """``is_rigged`` lets disks and calendars be spoiled; ``unsafe_switches`` are further
         words of ``TIDELOG_UNSAFE_TESTING``."""
-        words = [*([RIGGED] if is_rigged else []), *unsafe_switches]
         with in_words():
             cluster = LocalCluster(
                 nodes,
                 settings=settings,
                 data_dir=data_dir,
-                environment={SWITCHES: ",".join(words)},
+                environment=unsafe_environment(is_rigged, unsafe_switches),
                 on_line=on_line,
             )
         super().__init__(cluster)

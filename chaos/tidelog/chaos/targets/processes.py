@@ -157,3 +157,9 @@ def in_words() -> Iterator[None]:
         yield
     except ClusterFailed as failure:
         raise TargetError(str(failure)) from failure
+
+
+def unsafe_environment(is_rigged: bool, more: Sequence[str]) -> dict[str, str]:
+    """The switches of nodes that tests may break."""
+    words = [*([RIGGED] if is_rigged else []), *more]
+    return {SWITCHES: ",".join(words)}
