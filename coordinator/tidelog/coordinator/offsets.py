@@ -74,6 +74,8 @@ class CommittedOffsets:
     settings: OffsetSettings
     _committed: dict[str, dict[Place, _Stored]] = field(default_factory=dict)
     _pending: dict[ProducerId, dict[str, dict[Place, _Stored]]] = field(default_factory=dict)
+    _producers: dict[str, set[ProducerId]] = field(default_factory=dict)
+    """Whose open transactions have offsets of a group; a shard may have thousands of others."""
     _places: dict[Place, Place] = field(default_factory=dict)
     """One object for each partition, however many groups have an offset of it."""
 
@@ -132,7 +134,7 @@ class CommittedOffsets:
 
     def tombstones_of_topic(self, is_gone: Callable[[str, int], bool]) -> tuple[OffsetRecord, ...]:
         """What deletes the offsets of partitions that exist no more, in all groups."""
-        groups = set(self._committed).union(*self._pending.values())
+        groups = self._committed.keys() | self._producers.keys()
         return tuple(
             _tombstone(group, place)
             for group in sorted(groups)
@@ -154,12 +156,14 @@ class CommittedOffsets:
         stored = _Stored(record.value, position)
         if producer_id != NO_PRODUCER_ID:
             self._pending.setdefault(producer_id, {}).setdefault(group, {})[place] = stored
+            self._producers.setdefault(group, set()).add(producer_id)
         else:
             self._committed.setdefault(group, {})[place] = stored
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> None:
         """A COMMIT marker makes the producer's offsets count, an ABORT marker drops them."""
         for group, offsets in self._pending.pop(producer_id, {}).items():
+            self._disconnect(group, producer_id)
             if not committed:
                 continue
             known = self._committed.setdefault(group, {})
@@ -169,10 +173,19 @@ class CommittedOffsets:
 
     def _remove(self, group: str, place: Place) -> None:
         _discard(self._committed, group, place)
-        for producer_id, groups in list(self._pending.items()):
+        for producer_id in tuple(self._producers.get(group, ())):
+            groups = self._pending[producer_id]
             _discard(groups, group, place)
+            if group not in groups:
+                self._disconnect(group, producer_id)
             if not groups:
                 del self._pending[producer_id]
+
+    def _disconnect(self, group: str, producer_id: ProducerId) -> None:
+        producers = self._producers[group]
+        producers.discard(producer_id)
+        if not producers:
+            del self._producers[group]
 
     # --- views ---------------------------------------------------------------------------------
 
@@ -207,10 +220,10 @@ class CommittedOffsets:
         )
 
     def is_pending(self, group: str, place: Place) -> bool:
-        return any(place in groups.get(group, {}) for groups in self._pending.values())
+        return any(place in offsets for offsets in self._pending_of(group))
 
     def has_pending(self, group: str) -> bool:
-        return any(groups.get(group) for groups in self._pending.values())
+        return group in self._producers
 
     def has_offsets(self, group: str) -> bool:
         return bool(self._committed.get(group)) or self.has_pending(group)
@@ -229,8 +242,10 @@ class CommittedOffsets:
         return place in self._committed.get(group, {}) or self.is_pending(group, place)
 
     def _all_places(self, group: str) -> set[Place]:
-        pending = (set(groups.get(group, {})) for groups in self._pending.values())
-        return set(self._committed.get(group, {})).union(*pending)
+        return set(self._committed.get(group, {})).union(*self._pending_of(group))
+
+    def _pending_of(self, group: str) -> Iterator[dict[Place, _Stored]]:
+        return (self._pending[each][group] for each in self._producers.get(group, ()))
 
 
 def _record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -272,6 +273,38 @@ def test_offsets_are_what_a_reader_of_the_whole_log_would_say(steps: list[Step])
         (answer,) = known.fetch("g", [("t", partition)], require_stable=False)
         assert answer.offset == newest_visible(steps, partition)
         assert known.is_pending("g", ("t", partition)) == has_open(steps, partition)
+    assert known.has_pending("g") == any(has_open(steps, partition) for partition in (0, 1))
+
+
+class NotToBeLookedAt(dict[str, object]):
+    def __getattribute__(self, name: str) -> object:
+        raise AssertionError(f"{name} of another group's transaction was used")
+
+    def __getitem__(self, group: str) -> object:
+        raise AssertionError(f"{group!r} was looked for in another group's transaction")
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("another group's transaction was walked")
+
+
+def test_transactions_of_other_groups_cost_nothing() -> None:
+    """A shard may have thousands of them open."""
+    known = offsets()
+    for producer in range(100, 103):
+        other = OffsetRecord(OffsetKey("other", "t", 0), OffsetValue(1, -1, "", 0, None))
+        known.replay(other, producer, ProducerId(producer))
+        known._pending[ProducerId(producer)] = NotToBeLookedAt()  # type: ignore[assignment]
+    known.replay(record("t", 0, 5), 1, PRODUCER)
+    assert known.is_pending("g", ("t", 0))
+    assert known.has_pending("g") and known.has_pending("other")
+    assert len(known.tombstones("g")) == 1
+    (answer,) = known.fetch("g", None, require_stable=True)
+    assert answer.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert known.groups_of(PRODUCER) == ("g",)
+    known.end_transaction(PRODUCER, committed=True)
+    assert not known.has_pending("g")
+    known.replay(OffsetRecord(OffsetKey("g", "t", 0), None), 2)
+    assert not known.has_offsets("g")
 
 
 def newest_visible(steps: list[Step], partition: int) -> int:
