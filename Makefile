@@ -12,8 +12,8 @@ V := .venv/bin
 # binutils the `strip` that makes the image small.
 SYSTEM_PACKAGES := kcat maven docker-compose prometheus binutils chromium iptables iproute2
 
-# Every module in bench/ but these two is a benchmark: bench/NAME.py is `make bench-NAME`.
-BENCHES := $(filter-out table report,$(basename $(notdir $(wildcard bench/*.py))))
+# Every module in bench/ but these is a benchmark: bench/NAME.py is `make bench-NAME`.
+BENCHES := $(filter-out table report spark_jobs,$(basename $(notdir $(wildcard bench/*.py))))
 
 .DEFAULT_GOAL := help
 
@@ -60,6 +60,10 @@ test-java: .venv/.dev build/kafka/.complete  ## run Apache Kafka's own tools aga
 test-spark: .venv/.spark  ## read a cluster with Spark (Java 17; installs pyspark, some 500 MB)
 	$(V)/python -m pytest -q -m spark tests/spark
 
+.PHONY: demo-pipeline
+demo-pipeline: .venv/.spark  ## three nodes and Spark: orders aggregated, archived, audited and drawn
+	$(V)/python docs/examples/orders_pipeline.py
+
 .venv/.spark: .venv/.dev
 	@command -v java >/dev/null || { \
 		echo "make test-spark needs Java 17; to have it: apt install openjdk-17-jre-headless" >&2; exit 1; }
@@ -86,6 +90,15 @@ PAUSES ?= 0
 .PHONY: soak-kills
 soak-kills: .venv/.dev  ## kill leaders KILLS times (and stop them PAUSES times) under a producer
 	$(V)/python tests/soak/kills.py --kills $(KILLS) --pauses $(PAUSES)
+
+# Safety is asserted by the exit code; gaps are printed, and drawn in build/chaos/*/report.html.
+CHAOS_FAULTS := kill-leader,kill-controller,pause-leader,cut
+
+.PHONY: chaos
+chaos: .venv/.dev  ## break a cluster for 90 s on processes and in network namespaces (root), and judge
+	@for target in local netns; do echo "== chaos on $$target"; \
+		$(V)/tidelog chaos run --target $$target --workload mixed --faults $(CHAOS_FAULTS) \
+			--duration 90s --seed $(SEED) --output build/chaos/$$target || exit 1; done
 
 COUNT ?= 1000000
 SEED ?= 1
@@ -130,6 +143,8 @@ wheel-check: .venv/.dev  ## build the wheel, install it into an empty venv and r
 	$(V)/python -m venv build/wheel/venv
 	build/wheel/venv/bin/pip install -q --disable-pip-version-check build/wheel/tidelog-*.whl
 	cd build/wheel && venv/bin/tidelog --help && venv/bin/tidelog log --help
+
+bench-spark: .venv/.spark
 
 .PHONY: $(addprefix bench-,$(BENCHES))
 $(addprefix bench-,$(BENCHES)): bench-%: .venv/.dev
