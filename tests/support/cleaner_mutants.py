@@ -12,6 +12,7 @@ from mutants import Mutant, run_all
 ROOM = "storage/tidelog/storage"
 CRASHES = "tests/unit/storage/cleaner/test_swap_crashes.py"
 PASS = "tests/unit/storage/cleaner/test_cleaning.py"
+PHASES = "tests/unit/storage/cleaner/test_swap_phases.py"
 MODEL = "tests/properties/test_compaction_model.py"
 GOLDEN = "tests/unit/storage/cleaner/test_golden_compaction.py"
 
@@ -20,17 +21,33 @@ MUTANTS = [
         "swap-before-it-is-durable",
         "KAFKA-6264: the old files leave before the new ones can be found",
         f"{ROOM}/swapping.py",
-        "            self._disk.sync_dir(self.directory)\n            self._retire(old, now_ms)\n",
-        "            self._retire(old, now_ms)\n",
+        "        yield\n        self._retire(old, now_ms)\n",
+        "        self._retire(old, now_ms)\n",
         (CRASHES,),
     ),
     Mutant(
         "new-name-before-the-old-is-gone",
         "an old segment comes back beside what replaces it",
         f"{ROOM}/swapping.py",
-        "            self._retire(old, now_ms)\n            self._disk.sync_dir(self.directory)\n",
-        "            self._retire(old, now_ms)\n",
+        "        self._retire(old, now_ms)\n        yield\n",
+        "        self._retire(old, now_ms)\n",
         (CRASHES,),
+    ),
+    Mutant(
+        "cut-in-the-middle-of-a-swap",
+        "what a truncation took away comes back from the files of the swap",
+        f"{ROOM}/log.py",
+        "    def _announce_truncation(self, end: Offset) -> None:\n        self.finish_swap()\n",
+        "    def _announce_truncation(self, end: Offset) -> None:\n",
+        (PHASES,),
+    ),
+    Mutant(
+        "removal-in-the-middle-of-a-swap",
+        "segments that went come back from the files of the swap",
+        f"{ROOM}/log.py",
+        "        self.finish_swap()\n        # The start moves first",
+        "        # The start moves first",
+        (PHASES,),
     ),
     Mutant(
         "no-file-for-an-empty-transaction-index",

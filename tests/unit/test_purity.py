@@ -31,6 +31,7 @@ PURE = [
 SHELLS = [
     "kernel/tidelog/kernel/real",
     "storage/tidelog/storage/cleaner/shell.py",
+    "storage/tidelog/storage/cleaner/worker.py",
     "storage/tidelog/storage/flusher.py",
     "storage/tidelog/storage/log_dir.py",
     "coordinator/tidelog/coordinator/runtime",

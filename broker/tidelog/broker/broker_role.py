@@ -107,7 +107,7 @@ class BrokerRole:
             settings,
             on_directory_failed=self._directory_failed,
         )
-        self.cleaners = LogCleaners(self.replicas, ports.random)
+        self.cleaners = LogCleaners(self.replicas, ports.random, ports.workers)
         self.context = BrokerContext(
             identity.node_id, identity.cluster_id, ControllerCluster(self.client), settings
         )

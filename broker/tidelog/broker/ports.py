@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tidelog.kernel.addresses import AddressBook
 from tidelog.kernel.listener import Listener
 from tidelog.kernel.peers import Peers, PeerServer
-from tidelog.kernel.ports import Clock, Disk, Offload, Random
+from tidelog.kernel.ports import Clock, Disk, Offload, Random, Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +23,5 @@ class NodePorts:
     listener: Listener
     acknowledges_early: bool = False
     """Answers acks=all as if it were acks=1: for showing that tests notice what is lost by it."""
+    workers: Workers | None = None
+    """Processes that clean logs; without them it is done by ``offload``."""

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from tidelog.broker.directories import all_directories
 from tidelog.broker.ports import NodePorts
@@ -20,6 +21,8 @@ from tidelog.storage.node_files import CorruptNodeFile, InconsistentDirectory
 
 log = logging.getLogger(__name__)
 
+CLEANER_WORKER: Final = "tidelog.storage.cleaner.worker"
+
 
 class CannotStart(Exception):
     """What the node was given does not allow it to start; the text says what to do."""
@@ -32,6 +35,7 @@ async def open_ports(
     from tidelog.kernel.real.listener import TcpListener
     from tidelog.kernel.real.peer_server import GrpcPeerServer
     from tidelog.kernel.real.peers import GrpcPeers
+    from tidelog.kernel.real.process_offload import WorkerProcesses
 
     disk, clock, acknowledges_early = _disk_and_clock(settings)
     random = SystemRandom()
@@ -40,6 +44,8 @@ async def open_ports(
     addresses = AddressBook(told.voters, told.dial_overrides)
     peers = GrpcPeers(identity, addresses)
     offload = ThreadOffload(offload_threads)
+    # A worker opens files by itself, so a disk that takes orders would not be asked.
+    workers = WorkerProcesses(CLEANER_WORKER) if type(disk) is OsDisk else None
     try:
         yield (
             identity,
@@ -53,9 +59,12 @@ async def open_ports(
                 addresses,
                 TcpListener(offload),
                 acknowledges_early,
+                workers,
             ),
         )
     finally:
+        if workers is not None:
+            await workers.close()
         await peers.close()
         offload.close()
 

@@ -112,7 +112,7 @@ def dry_run(disk: Disk, directory: str, config: TopicConfig, now_ms: TimestampMs
     plan = plan_cleaning(facts, now_ms)
     if not plan.is_due:
         return DryRun(plan, None)
-    work = CleaningPass(_inputs(disk, log, facts, plan, now_ms))
+    work = CleaningPass(disk, _inputs(log, facts, plan, now_ms))
     in_one_go(work.map_keys())
     for group in work.groups():
         in_one_go(work.rewrite(group, _Counting()))
@@ -201,12 +201,10 @@ def _segments(disk: Disk, log: LogOnDisk, bases: list[Offset]) -> list[SegmentFa
     ]
 
 
-def _inputs(
-    disk: Disk, log: LogOnDisk, facts: LogFacts, plan: CleaningPlan, now_ms: TimestampMs
-) -> PassInputs:
+def _inputs(log: LogOnDisk, facts: LogFacts, plan: CleaningPlan, now_ms: TimestampMs) -> PassInputs:
     return PassInputs(
-        disk=disk,
         tp=log.tp,
+        directory=log.directory,
         config=facts.config,
         settings=CleanerSettings(),
         now_ms=now_ms,

@@ -11,7 +11,7 @@ so that the same code meets a full disk in a test and in the field.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -172,6 +172,33 @@ class Offload(Protocol):
     """
 
     async def run(self, work: Steps[T]) -> T: ...
+
+
+class WorkerLost(Exception):
+    """The process ended, or could not be started, before it had answered."""
+
+
+class Worker(Protocol):
+    """One process that computes for this one; it keeps what it was told until it is let go."""
+
+    async def ask(self, question: bytes) -> bytes:
+        """Its answer, one question at a time; ``WorkerLost`` if there will be none.
+
+        If the wait is cancelled the process is ended before anybody else may use its files.
+        """
+        ...
+
+
+class Workers(Protocol):
+    """Computations that would take the interpreter's lock for long, in processes of their own.
+
+    They run at low priority and end with this process. There are none in the simulation: what a
+    worker does can be done by an ``Offload`` as well.
+    """
+
+    def hire(self) -> AbstractAsyncContextManager[Worker]:
+        """A worker for the duration of a context: one that is idle, or a new one."""
+        ...
 
 
 def in_one_go(work: Steps[T]) -> T:

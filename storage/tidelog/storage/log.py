@@ -468,6 +468,7 @@ class Log(CompactableLog):
         )
 
     def _remove_first(self, count: int, now_ms: TimestampMs) -> None:
+        self.finish_swap()
         # The start moves first, for readers and on disk: of the renames a power failure may
         # undo any, and of a log with a hole in it the older part would look like the sound one.
         start = self.segments[count].base_offset
@@ -486,11 +487,6 @@ class Log(CompactableLog):
     def unlink_due(self, now_ms: TimestampMs) -> int:
         """Remove the files whose delay is over; how many."""
         return self._removal.unlink_due(now_ms)
-
-    def _discard(self, segment: Segment) -> None:
-        """The segment is leaving; a flush or a reader that still holds its files keeps them."""
-        self._flush.forget(segment)
-        segment.discard()
 
     # --- cutting from the end ----------------------------------------------------------
 
@@ -538,6 +534,7 @@ class Log(CompactableLog):
             raise LogFailed(f"{self.tp}: {self.failure}") from error
 
     def _announce_truncation(self, end: Offset) -> None:
+        self.finish_swap()
         if self.on_truncating is not None:
             self.on_truncating(self.tp, end)
 

@@ -82,6 +82,7 @@ class Segment:
         "_bytes_since_index",
         "_directory",
         "_disk",
+        "_extra",
         "_file",
         "_first_batch_timestamp",
         "_indexed_timestamp",
@@ -115,6 +116,7 @@ class Segment:
     ) -> None:
         self._disk = disk
         self._directory = directory
+        self._extra = extra
         self._file: File | None = None
         self.base_offset = base_offset
         self.size = size
@@ -126,12 +128,12 @@ class Segment:
         self._interval_bytes = config.index_interval_bytes
         index_bytes = config.segment_index_bytes
         self.offset_index = OffsetIndex.open(
-            disk, self.path(INDEX_SUFFIX, extra), base_offset, index_bytes, active=is_active
+            disk, self.path(INDEX_SUFFIX), base_offset, index_bytes, active=is_active
         )
         self.time_index = TimeIndex.open(
-            disk, self.path(TIME_INDEX_SUFFIX, extra), base_offset, index_bytes, active=is_active
+            disk, self.path(TIME_INDEX_SUFFIX), base_offset, index_bytes, active=is_active
         )
-        self.txn_index = TxnIndex(disk, self.path(TXN_INDEX_SUFFIX, extra))
+        self.txn_index = TxnIndex(disk, self.path(TXN_INDEX_SUFFIX))
         self._bytes_since_index = 0
         self._largest: tuple[TimestampMs, Offset] | None = None
         self._first_batch_timestamp: TimestampMs | None = None
@@ -139,7 +141,7 @@ class Segment:
         """No later than the last time entry: saves asking the index for every batch."""
         self.recent = RecentBatches()
         if extra:
-            self._file = disk.open(self.path(LOG_SUFFIX, extra), create=True)
+            self._file = disk.open(self.path(LOG_SUFFIX), create=True)
 
     @classmethod
     def create(
@@ -176,11 +178,21 @@ class Segment:
 
     # --- files -------------------------------------------------------------------------
 
-    def path(self, suffix: str, extra: str = "") -> str:
-        return segment_file(self._directory, self.base_offset, suffix, extra)
+    def path(self, suffix: str) -> str:
+        return segment_file(self._directory, self.base_offset, suffix, self._extra)
 
     def paths(self) -> list[str]:
-        return segment_paths(self._directory, self.base_offset)
+        return [path + self._extra for path in segment_paths(self._directory, self.base_offset)]
+
+    def take_its_name(self) -> None:
+        """Rename all files to those of a live segment, the log first; what is open stays open."""
+        before = self.paths()
+        self._extra = ""
+        for old, new in zip(before, self.paths(), strict=True):
+            self._disk.rename(old, new)
+        self.offset_index.path = self.path(INDEX_SUFFIX)
+        self.time_index.path = self.path(TIME_INDEX_SUFFIX)
+        self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
 
     @property
     def file(self) -> File:

@@ -5,43 +5,37 @@ keys put into a map. Then all segments from the log's start to the end of what t
 are rewritten without what is older, neighbours that have become small in one. Each new segment is
 swapped in as soon as it is complete, so that no more than one is ever there twice.
 
-What takes long runs as steps for an ``Offload`` (``work``, see ``engine``). What changes the log
-(``swap``) happens on the log's own thread, after a look whether the segments are still the ones
-that were read. A truncation or deletion that forgot to abort the pass costs the pass and nothing
-else.
+What takes long is ``Rewriting``: it runs as steps for an ``Offload`` (``work``), or in another
+process, from which the results come (``told``). What changes the log (``swap``) happens on the
+log's own thread, after a look whether the segments are still the ones that were read. A truncation
+or deletion that forgot to abort the pass costs the pass and nothing else.
 
 Whatever goes wrong, the log is as before or has some segments cleaned; both hold the same newest
 records. The clean point moves only when all of it is done.
 
-Owner: whoever made it, on the event loop. Calls alternate: ``work`` to its end, then ``swap`` if it
-returned True, and ``conclude`` if it returned False. ``abort`` at any time.
+Owner: whoever made it, on the event loop. Calls alternate: ``work`` to its end, then ``swap`` (or
+``begin_swap`` and what follows it) if it returned True, and ``conclude`` if it returned False.
+``abort`` at any time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidelog.kernel.ids import Offset, TimestampMs
 from tidelog.kernel.ports import Disk, Random, Steps, in_one_go
 from tidelog.storage.atomic import DISK_FULL
-from tidelog.storage.cleaner.engine import (
-    CleaningAborted,
-    CleaningPass,
-    LastOfProducer,
-    PassInputs,
-    Source,
-)
+from tidelog.storage.cleaner.engine import LastOfProducer, PassInputs, Source
 from tidelog.storage.cleaner.facts import log_facts, segment_facts
-from tidelog.storage.cleaner.output import CleanedOutput
+from tidelog.storage.cleaner.output import remove_cleaned
 from tidelog.storage.cleaner.plan import CleaningPlan, plan_cleaning
 from tidelog.storage.cleaner.report import CleaningReport, Outcome
+from tidelog.storage.cleaner.rewriting import Rewriting
 from tidelog.storage.cleaner.settings import CleanerSettings
-from tidelog.storage.index import CorruptIndex
 from tidelog.storage.log import Log
 from tidelog.storage.names import LOG_SUFFIX
 from tidelog.storage.segment import Segment
-from tidelog.wire.errors import MalformedBatch
 
 NO_FLOOR: Final = Offset(2**63 - 1)
 """Tombstones and markers go when their own time is over, as in Kafka, whatever other replicas
@@ -112,35 +106,36 @@ class Cleaning:
         """The segments that were planned with and are not swapped yet, …"""
         self._sizes = [segment.size for segment in self._waiting]
         """… as large as they were."""
-        self._pass = CleaningPass(
-            PassInputs(
-                disk=disk,
-                tp=log.tp,
-                config=log.config,
-                settings=settings,
-                now_ms=now_ms,
-                first_dirty=plan.first_dirty,
-                first_uncleanable=plan.first_uncleanable,
-                clean_floor=clean_floor,
-                sources=_sources(disk, log, plan),
-                aborted=[txn for segment in log.segments for txn in segment.txn_index.all()],
-                producers={
-                    entry.producer_id: LastOfProducer(entry.epoch, entry.last_data_offset)
-                    for entry in log.producers.states.entries()
-                },
-                secret=random.randbytes(SECRET_BYTES),
-            )
+        self.inputs = PassInputs(
+            tp=log.tp,
+            directory=log.directory,
+            config=log.config,
+            settings=settings,
+            now_ms=now_ms,
+            first_dirty=plan.first_dirty,
+            first_uncleanable=plan.first_uncleanable,
+            clean_floor=clean_floor,
+            sources=_sources(disk, log, plan),
+            aborted=[txn for segment in log.segments for txn in segment.txn_index.all()],
+            producers={
+                entry.producer_id: LastOfProducer(entry.epoch, entry.last_data_offset)
+                for entry in log.producers.states.entries()
+            },
+            secret=random.randbytes(SECRET_BYTES),
         )
-        self._groups: list[Sequence[Source]] | None = None
-        self._output: CleanedOutput | None = None
+        self.abort_reason: str | None = None
+        self._rewriting = Rewriting(disk, self.inputs)
+        self._replaced = 0
+        """How many of the waiting segments the finished one stands for."""
 
     @property
     def report(self) -> CleaningReport:
-        return self._pass.report
+        return self._rewriting.report
 
     def abort(self, reason: str) -> None:
         """Stop at the next step. What was swapped in stays."""
-        self._pass.abort_reason = self._pass.abort_reason or reason
+        self.abort_reason = self.abort_reason or reason
+        self._rewriting.abort(self.abort_reason)
 
     # --- off the loop ------------------------------------------------------------------
 
@@ -149,87 +144,66 @@ class Cleaning:
 
         An ``OSError`` that is not a full disk is the directory's end and comes through.
         """
-        is_done = False
-        try:
-            has_output = yield from self._next_output()
-            is_done = True
-            return has_output
-        except CleaningAborted as error:
-            self._end(Outcome.ABORTED, str(error))
-        except FileNotFoundError as error:
-            self._end(Outcome.ABORTED, f"a segment is gone: {error}")
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            self._end(Outcome.DISK_FULL, str(error))
-        except (MalformedBatch, CorruptIndex, ValueError) as error:
-            self._end(Outcome.UNCLEANABLE, str(error))
-        finally:
-            if not is_done:
-                self._discard_output()
-        return False
+        self._replaced = 0
+        self._replaced = yield from self._rewriting.work()
+        return self._replaced > 0
 
-    def _next_output(self) -> Steps[bool]:
-        if self.report.outcome is not None:
-            return False
-        if self._groups is None:
-            yield from self._pass.map_keys()
-            self._groups = self._pass.groups()
-        elif self._output is None:
-            # The swap's last renames: nothing is built on them before they are durable.
-            self._disk.sync_dir(self._log.directory)
-        if not self._groups:
-            self._end(Outcome.CLEANED)
-            return False
-        group = self._groups[0]
-        self._pass.check_abort()
-        yield
-        modified = self._disk.stat(group[-1].path)
-        output = CleanedOutput(
-            self._disk, self._log.directory, group[0].facts.base_offset, self._pass.inputs.config
-        )
-        self._output = output
-        yield from self._pass.rewrite(group, output)
-        modified_ms = self._now_ms if modified is None else modified.mtime_ms
-        yield from output.finish(modified_ms)
-        self._pass.check_abort()
-        return True
+    def told(self, replaced: int, report: Mapping[str, object]) -> None:
+        """What the same work has come to in another process."""
+        self._replaced = replaced
+        self.report.take_over(report)
 
-    def _end(self, outcome: Outcome, reason: str = "") -> None:
-        self.report.outcome = outcome
-        self.report.reason = reason
-        if outcome is Outcome.CLEANED:
-            self.report.clean_point = self._pass.end_offset
-
-    def _discard_output(self) -> None:
-        if self._output is not None:
-            self._output.discard()
-            self._output = None
+    def give_up(self, outcome: Outcome, reason: str) -> None:
+        """End the pass; what was written and not swapped in is removed."""
+        self._replaced = 0
+        self.report.outcome, self.report.reason = outcome, reason
+        self._rewriting.discard()
+        if self._waiting:
+            remove_cleaned(self._disk, self._log.directory, self._waiting[0].base_offset)
 
     # --- on the loop -------------------------------------------------------------------
 
     def swap(self) -> None:
-        """Put the new segment in the place of those it was made from, if they are still there."""
-        if self._output is None or not self._groups:
+        """All of the swap on the spot."""
+        if self.begin_swap():
+            self._log.finish_swap()
+
+    def begin_swap(self) -> bool:
+        """Put the new segment in the place of those it was made from, if they are still there.
+
+        If True is returned, ``sync_swap`` and ``advance_swap`` are due until the latter returns
+        False.
+        """
+        count = self._replaced
+        if not count:
             raise ValueError(f"{self._log.tp}: there is no segment to swap in")
-        changed = self._pass.abort_reason or self._what_changed()
-        if changed is None and self._is_moved(self._groups[0]):
+        changed = self.abort_reason or self._what_changed()
+        if changed is None and self._is_moved(self.inputs.sources, count):
             changed = "the log was deleted"
         if changed is not None:
-            self._end(Outcome.ABORTED, changed)
-            self._discard_output()
-            return
-        count = len(self._groups[0])
+            self.give_up(Outcome.ABORTED, changed)
+            return False
         try:
-            self._log.swap_in(self._waiting[:count], self._now_ms)
+            self._log.begin_swap(self._waiting[:count], self._now_ms)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
-            self._end(Outcome.DISK_FULL, str(error))
-            self._discard_output()
-            return
-        del self._waiting[:count], self._sizes[:count], self._groups[0]
-        self._output = None
+            self.give_up(Outcome.DISK_FULL, str(error))
+            return False
+        del self._waiting[:count], self._sizes[:count]
+        self._replaced = 0
+        return True
+
+    def sync_swap(self) -> Steps[None]:
+        """Off the loop. Whoever runs it tells the outcome to ``advance_swap``."""
+        return self._log.sync_swap()
+
+    def advance_swap(self, failure: OSError | None = None) -> bool:
+        """``SwapFailed`` if the disk failed in the middle; False if all is done."""
+        if failure is not None:
+            raise self._log.swap_failed(failure) from failure
+        self._log.advance_swap()
+        return self._log.is_swapping
 
     def _what_changed(self) -> str | None:
         """Why the log is not the one that was read, if it is not."""
@@ -244,8 +218,10 @@ class Cleaning:
         )
         return None if is_same else "the log was truncated, or deleted from, meanwhile"
 
-    def _is_moved(self, group: Sequence[Source]) -> bool:
+    def _is_moved(self, sources: Sequence[Source], count: int) -> bool:
         """Whether the directory is not the log's any more: the topic was deleted."""
+        first = len(sources) - len(self._waiting)
+        group = sources[first : first + count]
         stats = [self._disk.stat(source.path) for source in group]
         return any(
             stat is None or stat.size != source.facts.size

@@ -1,8 +1,8 @@
 """The heavy half of a pass: reading, mapping and filtering, off the event loop.
 
 Nothing here knows a ``Log``: a pass works on copies of what was known of one when it began, and on
-files that it opens itself. So it runs in any thread, and on files that nobody serves (``tidelog
-log compact --dry-run``).
+files that it opens itself. So it runs in any thread or process, and on files that nobody serves
+(``tidelog log compact --dry-run``).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Source:
 class PassInputs:
     """All that a pass needs to know, as it was when the pass began."""
 
-    disk: Disk
     tp: TopicPartition
+    directory: str
     config: TopicConfig
     settings: CleanerSettings
     now_ms: TimestampMs
@@ -82,7 +82,8 @@ class Output(Protocol):
 class CleaningPass:
     """``map_keys``, then ``rewrite`` for each group in order."""
 
-    def __init__(self, inputs: PassInputs) -> None:
+    def __init__(self, disk: Disk, inputs: PassInputs) -> None:
+        self._disk = disk
         self.inputs = inputs
         self.report = CleaningReport(inputs.tp, inputs.first_dirty)
         self.abort_reason: str | None = None
@@ -144,7 +145,7 @@ class CleaningPass:
     def _chunks(self, source: Source, start: int) -> Iterator[Chunk]:
         facts, chunk_bytes = source.facts, self.inputs.settings.chunk_bytes
         offsets = facts.base_offset, facts.end_offset
-        file = self.inputs.disk.open(source.path, read_only=True)
+        file = self._disk.open(source.path, read_only=True)
         try:
             yield from read_chunks(file, start, facts.size, chunk_bytes, offsets)
         finally:

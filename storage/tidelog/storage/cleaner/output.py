@@ -84,9 +84,14 @@ class CleanedOutput:
         self._remove_files()
 
     def _remove_files(self) -> None:
-        with suppress(OSError):  # a restart removes what is left
-            for suffix in SEGMENT_SUFFIXES:
-                self._disk.unlink(self._path(suffix))
+        remove_cleaned(self._disk, self._directory, self.base_offset)
 
     def _path(self, suffix: str) -> str:
         return segment_file(self._directory, self.base_offset, suffix, CLEANED_SUFFIX)
+
+
+def remove_cleaned(disk: Disk, directory: str, base_offset: Offset) -> None:
+    """Remove what a pass has left under the names of unfinished work."""
+    with suppress(OSError):  # a restart removes what is left
+        for suffix in SEGMENT_SUFFIXES:
+            disk.unlink(segment_file(directory, base_offset, suffix, CLEANED_SUFFIX))

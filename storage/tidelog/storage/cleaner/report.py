@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from enum import Enum
+from typing import Final
 
 from tidelog.kernel.ids import Offset, TimestampMs, TopicPartition
 from tidelog.storage.cleaner.plan import Hold, Reason
@@ -15,6 +18,8 @@ class Outcome(Enum):
     """The log changed, or its owner asked for it; it is to be tried again."""
     DISK_FULL = "disk full"
     """Nothing was lost; it is to be tried again when there is room."""
+    WORKER_LOST = "worker lost"
+    """The process that did the work ended in the middle of it; it is to be tried again."""
     UNCLEANABLE = "uncleanable"
     """The log holds something that cannot be read; it is let be until somebody looks at it."""
 
@@ -69,6 +74,19 @@ class CleaningReport:
         detail = f"{self.held_back} tombstones and markers"
         return Reason(Hold.REPLICA_BEHIND, self.first_held_back, detail)
 
+    def as_fields(self) -> dict[str, object]:
+        """Everything but the first two fields, which never change, in plain values."""
+        found: dict[str, object] = {name: getattr(self, name) for name in _COUNTED}
+        found["outcome"] = None if self.outcome is None else self.outcome.value
+        return found
+
+    def take_over(self, fields: Mapping[str, object]) -> None:
+        """What ``as_fields`` of the same pass gave in another process."""
+        for name in _COUNTED:
+            setattr(self, name, fields[name])
+        outcome = fields["outcome"]
+        self.outcome = None if outcome is None else Outcome(outcome)
+
     def hold_back(self, count: int, first: Offset) -> None:
         self.held_back += count
         if self.first_held_back is None or first < self.first_held_back:
@@ -77,3 +95,10 @@ class CleaningReport:
     def note_horizon(self, horizon_ms: TimestampMs) -> None:
         if self.next_horizon_ms is None or horizon_ms < self.next_horizon_ms:
             self.next_horizon_ms = horizon_ms
+
+
+_COUNTED: Final = tuple(
+    field.name
+    for field in fields_of(CleaningReport)
+    if field.name not in ("tp", "first_dirty", "outcome")
+)
