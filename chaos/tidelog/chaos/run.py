@@ -334,7 +334,7 @@ def _workload(options: RunOptions, target: Target, recorder: Recorder) -> Worklo
             options.seed,
             options.rate,
             options.topic_prefix,
-            has_new_groups=not options.removes_topics,
+            has_new_groups=options.has_new_groups,
         )
     )
 

@@ -30,6 +30,8 @@ class RunOptions:
     topic_prefix: str = ""
     removes_topics: bool = False
     """Whether the topics go when the run ends: on a cluster that stays."""
+    has_new_groups: bool = True
+    """Whether the cluster knows the group protocol of KIP-848."""
     calm_s: tuple[float, float] = CALM_S
     """Between two faults."""
     command: str = ""
@@ -42,9 +44,12 @@ def check_options(options: RunOptions, target: Target) -> list[Fault]:
     problems = too_few_nodes(faults, len(target.nodes))
     reasons: dict[str, list[str]] = {}
     for fault in faults:
-        if (reason := target.cannot(fault.name)) is not None:
+        reason = None if too_few_nodes([fault], len(target.nodes)) else target.cannot(fault.name)
+        if reason is not None:
             reasons.setdefault(reason, []).append(fault.name)
-    problems += [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    for reason, names in reasons.items():
+        is_named = len(names) == 1 and names[0] in reason
+        problems.append(reason if is_named else f"{', '.join(names)}: {reason}")
     if problems:
         lines = "\n".join(f"  {problem}" for problem in problems)
         raise RunRefused(f"on target {target.name} this cannot be done:\n{lines}")

@@ -57,11 +57,6 @@ class Copier(Worker):
         self._group = group
         self._attempts = 0
         self._session = 0
-        self._last_read_s = time.monotonic()
-
-    def is_idle(self, for_s: float) -> bool:
-        """Nothing was there to copy for so long."""
-        return time.monotonic() - self._last_read_s > for_s
 
     def work(self) -> None:
         while not self.stopping.is_set():
@@ -88,7 +83,6 @@ class Copier(Worker):
         read = note_poll(self._recorder, self._session_name, invoked_ms, messages, self._group)
         if not read:
             return True
-        self._last_read_s = time.monotonic()
         self._attempts += 1
         attempt = Attempt(f"{self.name}-{self._attempts}", self._recorder.now_ms())
         try:

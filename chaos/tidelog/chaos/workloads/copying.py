@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from tidelog.chaos.workloads.copier import Copier
-from tidelog.chaos.workloads.groups import CommitWatch
+from tidelog.chaos.workloads.groups import CommitWatch, wait_until_committed
 from tidelog.chaos.workloads.reader import LiveReader, read_everything
 from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
 from tidelog.chaos.workloads.writer import Writer
@@ -16,7 +15,6 @@ _PARTITIONS: Final = 3
 _COPIERS: Final = 2
 _SHARE_OF_RATE: Final = 0.25
 """A copied record is written twice and read three times."""
-_IDLE_S: Final = 3.0
 
 
 class Copying(Workload):
@@ -51,9 +49,8 @@ class Copying(Workload):
 
     def stop(self, patience_s: float) -> None:
         self._writer.finish(patience_s)
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline and not self._has_copied_all():
-            time.sleep(0.1)
+        if not wait_until_committed(self._stage, self._input, [self._watch], patience_s):
+            self._stage.recorder.note("not all of the input was copied when the run ended")
         for copier in self._copiers:
             copier.stopping.set()
         for copier in self._copiers:
@@ -67,6 +64,3 @@ class Copying(Workload):
     def failures(self) -> Sequence[str]:
         workers = (self._writer, *self._copiers, self._reader, self._watch)
         return [worker.failure for worker in workers if worker.failure]
-
-    def _has_copied_all(self) -> bool:
-        return all(copier.is_idle(_IDLE_S) or copier.failure for copier in self._copiers)

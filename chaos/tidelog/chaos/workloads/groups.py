@@ -15,7 +15,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidelog.chaos.history import Outcome, Record, Verb
 from tidelog.chaos.workloads.outcomes import outcome_of_commit
-from tidelog.chaos.workloads.reader import note_poll, read_everything
+from tidelog.chaos.workloads.reader import (
+    UnfinishedRead,
+    end_offsets,
+    note_poll,
+    read_everything,
+)
 from tidelog.chaos.workloads.stage import Stage, TopicPlan, Worker, Workload, client_settings
 from tidelog.chaos.workloads.writer import Writer
 
@@ -24,6 +29,7 @@ _SESSION_MS: Final = 6_000
 _MEMBERS: Final = (2, 4)
 _STAYS_S: Final = (3.0, 12.0)
 _ASK_S: Final = 5.0
+_WATCH_S: Final = 0.5
 _SHARE_OF_RATE: Final = 0.25
 """Every record is read once per group, with a commit per portion."""
 
@@ -156,6 +162,8 @@ class CommitWatch(Worker):
         self._stage = stage
         self._topic = topic
         self._group = group
+        self.latest: dict[int, int] = {}
+        """By partition, as it was last heard."""
 
     def work(self) -> None:
         consumer = Consumer(
@@ -168,20 +176,21 @@ class CommitWatch(Worker):
             )
         )
         try:
-            while not self.stopping.wait(0.5):
-                self.look(consumer)
+            while not self.stopping.wait(_WATCH_S):
+                self._look(consumer)
         finally:
             consumer.close()
 
-    def look(self, consumer: Consumer) -> dict[int, int]:
+    def _look(self, consumer: Consumer) -> None:
         recorder = self._stage.recorder
         invoked_ms = recorder.now_ms()
         places = [TopicPartition(self._topic.name, p) for p in range(self._topic.partitions)]
         try:
             answers = consumer.committed(places, _ASK_S)
         except KafkaException:
-            return {}  # nobody answered: nothing was learnt
+            return  # nobody answered: nothing was learnt
         found = {a.partition: a.offset for a in answers if a.error is None}
+        self.latest.update(found)
         for partition, offset in found.items():
             recorder.operation(
                 self.name,
@@ -193,7 +202,22 @@ class CommitWatch(Worker):
                 offset=offset if offset >= 0 else None,
                 group=self._group,
             )
-        return found
+
+
+def wait_until_committed(
+    stage: Stage, topic: TopicPlan, watches: Sequence[CommitWatch], patience_s: float
+) -> bool:
+    """Until every group watched has committed the end of the topic, which nobody writes to now."""
+    deadline = time.monotonic() + patience_s
+    try:
+        ends = end_offsets(stage, [topic], deadline)
+    except UnfinishedRead:
+        return False
+    while time.monotonic() < deadline:
+        if all(w.latest.get(p, 0) >= end for w in watches for (_, p), end in ends.items()):
+            return True
+        time.sleep(0.1)
+    return False
 
 
 class Groups(Workload):
@@ -227,7 +251,8 @@ class Groups(Workload):
         self._writer.finish(patience_s)
         for churn in self._churns:
             churn.finish(patience_s)
-        self._wait_until_read(patience_s)
+        if not wait_until_committed(self._stage, self._topic, self._watches, patience_s):
+            self._stage.recorder.note("not every group had read all when the run ended")
         for churn in self._churns:
             churn.leave(patience_s)
         for watch in self._watches:
@@ -240,11 +265,3 @@ class Groups(Workload):
         workers = (self._writer, *self._churns, *self._watches)
         own = [worker.failure for worker in workers if worker.failure]
         return own + [text for churn in self._churns for text in churn.failures]
-
-    def _wait_until_read(self, patience_s: float) -> None:
-        """Until the members that are left have read for a while and nothing new came."""
-        deadline = time.monotonic() + min(patience_s, 15.0)
-        read = -1
-        while time.monotonic() < deadline and read != self._stage.recorder.totals.read:
-            read = self._stage.recorder.totals.read
-            time.sleep(2.0)

@@ -120,7 +120,7 @@ def read_everything(
 ) -> None:
     """From the start to where the end is now; raises UnfinishedRead if that takes too long."""
     deadline = time.monotonic() + patience_s
-    ends = _ends(stage, topics, deadline)
+    ends = end_offsets(stage, topics, deadline)
     began_ms = stage.recorder.now_ms()
     consumer = _consumer(stage, client)
     try:
@@ -156,7 +156,9 @@ def _reached(message: Message, ends: dict[tuple[str, int], int]) -> set[tuple[st
     return {(topic, partition)} if next_offset >= ends[topic, partition] else set()
 
 
-def _ends(stage: Stage, topics: Sequence[TopicPlan], deadline: float) -> dict[tuple[str, int], int]:
+def end_offsets(
+    stage: Stage, topics: Sequence[TopicPlan], deadline: float
+) -> dict[tuple[str, int], int]:
     """The end of each partition, transactions that are open included: those must end first."""
     consumer = _consumer(stage, FINAL_READER, "read_uncommitted")
     try:
