@@ -90,7 +90,7 @@ def _lost(read: FullRead, append: Operation) -> Anomaly:
     at = "" if append.offset is None else f" at offset {append.offset}"
     return Anomaly(
         Kind.LOST_WRITE,
-        f"{named(append)} of {read.place} was acknowledged{at} to {append.client} after "
+        f"{named(append)} of {read.place} was acknowledged{at} to {append.client} at "
         f"{seconds(append.ended_ms)}, and was not there when all was read up to {read.end}.",
         (append, read.operation),
         append.topic,

@@ -48,7 +48,7 @@ section {
 }
 section > .soft { font-size: 13.5px; }
 section.bad { border-color: var(--bad); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(138px, 1fr)); gap: 12px; }
+.tiles { display: grid; grid-template-columns: repeat(5, 1fr); gap: 12px; }
 .tile {
   background: var(--card); border: 1px solid var(--rule); border-radius: 12px; padding: 12px 16px;
 }
@@ -93,6 +93,7 @@ th, td { text-align: left; padding: 6px 14px 6px 0; border-bottom: 1px solid var
   white-space: nowrap; vertical-align: top; }
 th { color: var(--soft); font-weight: 550; font-size: 13px; }
 td.n, th.n { text-align: right; }
+td + td.n + td, th.n + th:not(.n) { padding-left: 14px; }
 td.wide { white-space: normal; overflow-wrap: anywhere; min-width: 220px; }
 td.hit { color: var(--bad); font-weight: 650; }
 td i.key { display: inline-block; width: 10px; height: 10px; border-radius: 3px;
@@ -110,6 +111,7 @@ pre { background: var(--code); border-radius: 8px; padding: 10px 14px; overflow-
 dl { display: grid; grid-template-columns: minmax(110px, max-content) 1fr; gap: 3px 20px;
   margin: 10px 0 0; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 900px) { .tiles { grid-template-columns: repeat(3, 1fr); } }
 @media (max-width: 640px) {
   main { padding: 16px 12px 40px; } section { padding: 14px; border-radius: 10px; }
   h1 { font-size: 21px; } .tiles { grid-template-columns: repeat(2, 1fr); gap: 8px; }

@@ -98,7 +98,8 @@ def _throughput(scale: TimeScale, rate: Series, in_vain: Series) -> str:
     parts.append(element("path", d=area, class_="area"))
     parts.append(element("path", d=outline, class_="curve throughput", id="throughput"))
     if any(in_vain.values):
-        parts.append(element("path", d=_steps(in_vain, scale, y), class_="curve in-vain"))
+        some = Series(in_vain.step_ms, [value or None for value in in_vain.values])
+        parts.append(element("path", d=_steps(some, scale, y), class_="curve in-vain"))
     return "".join(parts)
 
 

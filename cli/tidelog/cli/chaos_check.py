@@ -1,0 +1,67 @@
+"""``tidelog chaos check``: a saved history is judged again."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidelog.cli.exit_codes import OK, PROBLEM
+from tidelog.cli.failures import CommandFailed, WrongUse
+from tidelog.cli.options import AsJson, reported
+
+if TYPE_CHECKING:
+    from tidelog.chaos.verdict import Verdict
+
+HistoryPath = Annotated[
+    Path, typer.Argument(metavar="HISTORY", help="history.jsonl of a run, whole or cut off.")
+]
+ReportPath = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write the report as an HTML page, too."),
+]
+
+
+def check(history: HistoryPath, report: ReportPath = None, json: AsJson = False) -> None:
+    """Judge a saved history; exit code 1 on any anomaly, 2 if the file is no history."""
+    with reported("tidelog chaos check: "):
+        verdict = judge_file(history, report)
+        print_verdict(verdict, as_json=json)
+    if report is not None:
+        typer.echo(f"report: {report}", err=True)
+    raise typer.Exit(OK if verdict.is_good else PROBLEM)
+
+
+def judge_file(path: Path, report: Path | None = None) -> Verdict:
+    """The verdict on a history in a file, and its report if one is wanted."""
+    from tidelog.chaos.history_file import CorruptHistory, read_history
+    from tidelog.chaos.report import render_report
+    from tidelog.chaos.verdict import judge
+
+    try:
+        history = read_history(path)
+    except CorruptHistory as error:
+        raise WrongUse(str(error)) from None
+    except OSError as error:
+        raise WrongUse(f"{path}: {error.strerror or error}") from None
+    verdict = judge(history)
+    if report is not None:
+        try:
+            report.write_text(render_report(history, verdict), encoding="utf-8")
+        except OSError as error:
+            raise CommandFailed(f"--report {report}: {error.strerror or error}") from None
+    return verdict
+
+
+def print_verdict(verdict: Verdict, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from tidelog.chaos.verdict import as_json as plain
+    from tidelog.chaos.verdict_text import summary
+
+    if as_json:
+        typer.echo(json_module.dumps(plain(verdict), indent=2, ensure_ascii=False))
+    else:
+        Console(highlight=False, soft_wrap=True).print(summary(verdict))
