@@ -11,14 +11,14 @@ Owner: whoever owns the cluster it asks through.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.errors import ErrorCode
 from tidelog.pipeline.cluster import Cluster, raise_on
 from tidelog.pipeline.connection import NO_ANSWER
-from tidelog.pipeline.errors import Fenced
+from tidelog.pipeline.decision import Transaction
+from tidelog.pipeline.errors import Fenced, NotOngoing
 from tidelog.pipeline.positions import Place
 from tidelog.wire.protocol.kio_values import duration_i32
 
@@ -36,19 +36,6 @@ _FENCED: Final = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 }
 _WRONG_BROKER: Final = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """One transaction of one producer, or the producer before it begins one."""
-
-    id: str
-    producer_id: int
-    epoch: int
-
-
-class NotOngoing(Exception):
-    """A transaction ended the other way, or never had a record."""
 
 
 class Coordinators:
@@ -164,6 +151,17 @@ class Coordinators:
             if topic.name == MARKER_TOPIC and int(one.committed_offset) >= 0
         }
 
+    def describe(self, transactional_id: str) -> tuple[Transaction, bool]:
+        """The latest producer of this id, and whether it has a transaction open."""
+        from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+
+        name: Any = transactional_id
+        request = DescribeTransactionsRequest(transactional_ids=(name,))
+        answer = self._ask(_TRANSACTION, transactional_id, request, _worst_described)
+        [one] = answer.transaction_states
+        found = Transaction(transactional_id, int(one.producer_id), int(one.producer_epoch))
+        return found, one.transaction_state == _ONGOING
+
     def open_transactions(self, prefix: str) -> list[str]:
         """Transactional ids that begin so and have a transaction open, on all brokers."""
         from kio.schema.list_transactions.v0.request import ListTransactionsRequest
@@ -266,6 +264,10 @@ def _worst_added(answer: Any) -> ErrorCode:
 
 def _worst_committed(answer: Any) -> ErrorCode:
     return _worst([one.error_code for topic in answer.topics for one in topic.partitions])
+
+
+def _worst_described(answer: Any) -> ErrorCode:
+    return _worst([one.error_code for one in answer.transaction_states])
 
 
 def _worst_fetched(answer: Any) -> ErrorCode:

@@ -37,3 +37,7 @@ class Fenced(PipelineError):
 
 class DecidedButLost(PipelineError):
     """A batch was decided to be written, and brokers have given up a part of it since."""
+
+
+class NotOngoing(PipelineError):
+    """A transaction ended the other way, or never had a record."""

@@ -77,13 +77,17 @@ class TidelogDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tidelog.pipeline.sink import BatchWriter
+        from tidelog.pipeline.sink_once import OnceBatchWriter
 
-        return BatchWriter(self._parsed_for_writing(schema, overwrite, "batch"))
+        options = self._parsed_for_writing(schema, overwrite, "batch")
+        return BatchWriter(options) if options.once is None else OnceBatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from tidelog.pipeline.sink import StreamWriter
+        from tidelog.pipeline.sink_once import OnceStreamWriter
 
-        return StreamWriter(self._parsed_for_writing(schema, overwrite, "stream"))
+        options = self._parsed_for_writing(schema, overwrite, "stream")
+        return StreamWriter(options) if options.once is None else OnceStreamWriter(options)
 
     def _parsed_for_writing(self, schema: StructType, overwrite: bool, mode: str) -> SinkOptions:
         from tidelog.pipeline.sink import check_schema
@@ -95,8 +99,6 @@ class TidelogDataSource(DataSource):
                 "outputMode('append')"
             )
         options = parse_sink_options(dict(self.options), mode)
-        if options.once is not None:
-            raise WrongOptions("deliveryGuarantee=exactly-once is not served yet")
         check_schema(schema, options)
         return options
 

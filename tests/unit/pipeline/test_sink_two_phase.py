@@ -1,0 +1,336 @@
+"""Whatever dies between two steps of the protocol: every row once, and nothing left open."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+from pretended_transactions import PretendedTransactions
+
+from tidelog.pipeline.decision import (
+    MAX_ENTRY_BYTES,
+    Decision,
+    Task,
+    Transaction,
+    from_entries,
+    is_task_id,
+    to_entries,
+)
+from tidelog.pipeline.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    DecidedButLost,
+    Fenced,
+    PipelineError,
+)
+from tidelog.pipeline.two_phase import Plan, Prepared, TwoPhase
+
+QUERY = "11111111-2222-3333-4444-555555555555"
+
+
+class Died(BaseException):
+    """The process that ran the step is gone."""
+
+
+class Process:
+    """What a process sees of the brokers: nothing any more once it is dead."""
+
+    def __init__(self, brokers: PretendedTransactions) -> None:
+        self._brokers = brokers
+        self.is_dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_dead:
+            raise Died("long ago")
+        return getattr(self._brokers, name)
+
+
+class Row(NamedTuple):
+    batch: int
+    number: int
+
+
+@dataclass
+class Job:
+    """A query as Spark runs it: each batch until it is in the commit log, whatever dies."""
+
+    brokers: PretendedTransactions
+    dies: Callable[[str], bool] = lambda step: False
+    prefix: str = "p"
+    batch: int = 0
+    starts: int = 0
+    run: str = ""
+    steps: list[str] = field(default_factory=list)
+    rng: random.Random = field(default_factory=lambda: random.Random(5))
+
+    process: Process | None = None
+
+    def reached(self, step: str) -> None:
+        self.steps.append(step)
+        if self.dies(step):
+            if self.process is not None:
+                self.process.is_dead = True
+            raise Died(step)
+
+    def protocol(self) -> TwoPhase:
+        """In a process of its own, as Spark does it."""
+        self.process = Process(self.brokers)
+        return TwoPhase(self.process, self.prefix, 60_000, self.reached)
+
+    def start(self) -> None:
+        self.starts += 1
+        self.run = f"{self.starts:08x}"
+
+    def run_batch(self, rows: int = 6) -> None:
+        """``Died`` if the driver does, other errors if Spark would end the query."""
+        plan = self.protocol().plan()
+        tasks = self.rng.choice((1, 2, 3))  # a repeated batch may be cut otherwise
+        done: list[Prepared | None] = [self.task(plan, n, tasks, rows) for n in range(tasks)]
+        known = [one for one in done if one is not None]
+        try:
+            if len(known) < tasks:
+                raise BrokerUnavailable("a task failed too often")
+            self.protocol().commit(known, self.batch)
+        except Exception:
+            self.protocol().abort(known[0].driver if known else None)
+            raise
+        self.batch += 1
+
+    def task(self, plan: Plan, number: int, tasks: int, rows: int) -> Prepared | None:
+        for attempt in range(3):
+            name = Task(self.run, number, attempt)
+
+            def write(transaction: Transaction) -> int:
+                mine = [row for row in range(rows) if row % tasks == number]
+                for row in mine:
+                    self.brokers.produce(transaction, Row(self.batch, row))
+                self.reached("task-sent-some")
+                return len(mine)
+
+            try:
+                return self.protocol().prepare(plan, QUERY, self.batch, name, write)
+            except Died as death:
+                if not str(death).startswith("task"):
+                    raise
+        return None
+
+    def all_is_well(self, batches: int, rows: int = 6) -> bool:
+        wanted = [Row(batch, row) for batch in range(batches) for row in range(rows)]
+        seen = [row for row in self.brokers.visible if isinstance(row, Row)]
+        return sorted(seen) == wanted and not self.brokers.open_transactions("p")
+
+
+def test_three_batches_without_any_fault() -> None:
+    job = Job(PretendedTransactions())
+    job.start()
+    for _ in range(3):
+        job.run_batch()
+    assert job.all_is_well(3)
+    assert job.steps[0] == "plan-fenced" and job.steps[-1] == "commit-done"
+
+
+STEPS = (
+    "plan-fenced", "plan-settled", "task-began", "task-sent-some", "task-wrote", "commit-began",
+    "commit-undecided", "commit-decided", "commit-ended-one", "commit-done",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_death_at_each_step(step: str, nth: int) -> None:
+    left = [nth]
+
+    def dies(reached: str) -> bool:
+        left[0] -= reached == step
+        return reached == step and left[0] == 0
+
+    job = Job(PretendedTransactions(), dies)
+    drive(job, batches=4)
+    assert left[0] <= 0, "the step was reached"
+    assert job.all_is_well(4)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_deaths_wherever_they_fall(seed: int) -> None:
+    rng = random.Random(seed)
+    job = Job(PretendedTransactions(), lambda step: rng.random() < 0.08, rng=rng)
+    drive(job, batches=5)
+    assert job.all_is_well(5)
+
+
+def drive(job: Job, batches: int) -> None:
+    """Start the driver again until all batches are in the commit log."""
+    while job.batch < batches:
+        job.start()
+        try:
+            while job.batch < batches:
+                job.run_batch()
+        except (Died, PipelineError):
+            continue
+    job.dies = lambda step: False
+    job.start()
+    job.protocol().plan()  # the next batch, were there one
+
+
+def test_a_replay_of_a_decided_batch_writes_nothing() -> None:
+    job = Job(PretendedTransactions())
+    job.start()
+    job.run_batch()
+    job.batch = 0
+    job.start()
+    plan = job.protocol().plan()
+    assert plan.decided is not None and plan.decided.covers(QUERY, 0)
+    job.run_batch()
+    assert job.all_is_well(1)
+    assert "commit-repeated" in job.steps
+
+
+def test_another_query_with_the_same_prefix_is_not_taken_for_this_one() -> None:
+    assert Decision("q", 5, ()).covers("q", 5)
+    assert Decision("q", 5, ()).covers("q", 4)
+    assert not Decision("q", 5, ()).covers("q", 6)
+    assert not Decision("other", 5, ()).covers("q", 5)
+
+
+def test_a_driver_that_was_overtaken_is_fenced_and_disturbs_nobody() -> None:
+    brokers = PretendedTransactions()
+    old, new = Job(brokers), Job(brokers)
+    old.start()
+    plan = old.protocol().plan()
+    done = old.task(plan, 0, 1, 6)
+    assert done is not None
+    new.starts = 5
+    new.start()
+    new_plan = new.protocol().plan()
+    new_done = new.task(new_plan, 0, 1, 6)
+    assert new_done is not None
+    with pytest.raises(Fenced, match="another driver with the same checkpoint"):
+        old.protocol().commit([done], 0)
+    late = old.task(plan, 0, 1, 6)
+    assert late is not None
+    with pytest.raises(Fenced, match="Only one of them may run"):
+        old.protocol().commit([late], 0)
+    old.protocol().abort(plan.driver)
+    new.protocol().commit([new_done], 0)
+    old.protocol().abort(plan.driver)
+    new.batch = 1
+    new.run_batch()
+    assert new.all_is_well(2)
+
+
+def test_a_stale_plan_does_not_abort_what_a_younger_driver_decided() -> None:
+    brokers = PretendedTransactions()
+    old, new = Job(brokers), Job(brokers)
+    old.start()
+    new.starts = 5
+
+    def younger(step: str) -> bool:
+        if step == "plan-fenced" and new.starts == 5:
+            # The old driver stands still here, for as long as the new one needs to decide.
+            new.start()
+            new.dies = lambda reached: reached == "commit-decided"
+            with pytest.raises(Died):
+                new.run_batch()
+        return False
+
+    old.dies = younger
+    old.protocol().plan()
+    new.dies = lambda step: False
+    new.start()
+    new.run_batch()
+    assert new.all_is_well(1)
+
+
+def test_an_attempt_that_lost_the_race_is_aborted() -> None:
+    brokers = PretendedTransactions()
+    job = Job(brokers)
+    job.start()
+    plan = job.protocol().plan()
+
+    def write(transaction: Transaction) -> int:
+        brokers.produce(transaction, Row(0, 0))
+        return 1
+
+    winner = job.protocol().prepare(plan, QUERY, 0, Task(job.run, 0, 1), write)
+    slow = job.protocol().prepare(plan, QUERY, 0, Task(job.run, 0, 2), write)
+    early = brokers.begin(Task(job.run, 0, 0).id("p"), 1)
+    assert slow.transaction is not None
+    job.protocol().commit([winner], 0)
+    assert job.all_is_well(1, rows=1)
+    with pytest.raises(Fenced):
+        brokers.produce(early, Row(0, 0))
+
+
+def test_a_transaction_that_timed_out_is_noticed_before_the_decision() -> None:
+    brokers = PretendedTransactions()
+    job = Job(brokers)
+    job.start()
+    done = job.task(job.protocol().plan(), 0, 1, 6)
+    assert done is not None
+    brokers.expire(Task(job.run, 0, 0).id("p"))
+    with pytest.raises(BrokerUnavailable, match=r"took longer than kafka.transaction.timeout.ms"):
+        job.protocol().commit([done], 0)
+    job.run_batch()
+    assert job.all_is_well(1)
+
+
+def test_a_decided_transaction_that_was_lost_is_an_error_every_time() -> None:
+    brokers = PretendedTransactions()
+    job = Job(brokers, lambda step: step == "commit-decided")
+    job.start()
+    with pytest.raises(Died):
+        job.run_batch()
+    for name in brokers.open_transactions("p"):
+        brokers.expire(name)
+    job.dies = lambda step: False
+    for _ in range(2):
+        job.start()
+        with pytest.raises(DecidedButLost, match="its rows are missing"):
+            job.run_batch()
+
+
+def test_an_abort_without_any_message_leaves_nothing_open() -> None:
+    brokers = PretendedTransactions()
+    job = Job(brokers)
+    job.start()
+    plan = job.protocol().plan()
+    brokers.produce(brokers.begin(Task(job.run, 0, 0).id("p"), 1), Row(0, 0))
+    job.protocol().abort(None)
+    assert not brokers.open_transactions("p") and not brokers.visible
+    job.protocol().abort(plan.driver)  # fenced by now, and that is no error
+
+
+def test_prefixes_that_begin_alike_are_told_apart() -> None:
+    task = Task("0000000a", 3, 1)
+    assert is_task_id("app", task.id("app"))
+    assert is_task_id("app", task.id("app"), "0000000a")
+    assert not is_task_id("app", task.id("app"), "0000000b")
+    assert not is_task_id("app", task.id("app-2"))
+    assert not is_task_id("app", task.id("app-12345678"))
+    assert not is_task_id("app", "app-driver")
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 1000, 4000])
+def test_a_decision_is_read_as_it_was_written(count: int) -> None:
+    tasks = (
+        Transaction(Task("0000000a", number, 0).id("app"), 1000 + number, number % 7)
+        for number in range(count)
+    )
+    decision = Decision(QUERY, 12, tuple(tasks))
+    entries = to_entries(decision, "app")
+    assert max(map(len, entries)) <= MAX_ENTRY_BYTES
+    older = dict(enumerate(["{}"] * (len(entries) + 2)))
+    assert from_entries(older | dict(enumerate(entries)), "app") == decision
+    assert from_entries({}, "app") is None
+
+
+def test_entries_of_others_are_told() -> None:
+    for text in ("", "[]", "{}", '{"query":"q","batch":1,"entries":2,"transactions":[]}'):
+        with pytest.raises(BrokerRefused, match="keeps something that is no decision"):
+            from_entries({0: text}, "app")
+    many = Decision("q", 1, tuple(Transaction(f"p-{n:08x}-0-0", n, 0) for n in range(20_000)))
+    with pytest.raises(BrokerRefused, match="20000 tasks"):
+        to_entries(many, "p")
