@@ -1,6 +1,6 @@
 """Copy exactly once while brokers, coordinators and the copiers themselves are killed.
 
-    python tests/soak/copier.py [--kills 100] [--seed 1] [--kit confluent --kit kafka-python]
+    python tests/soak/copier.py [--kills 100] [--seed 1] [--kit confluent ...] [--fault LEADER ...]
 
 The exit code is 1 if the output under read_committed is not the input, in order per partition, or
 if the last stable offset stands still for longer than a transaction's time-out and one sweep.
@@ -63,9 +63,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kit", action="append", choices=sorted(KITS))
+    parser.add_argument("--fault", action="append", choices=[fault.name for fault in Fault])
     arguments = parser.parse_args(argv)
     drawn = random.Random(arguments.seed)
-    faults = drawn.choices(list(WEIGHTS), list(WEIGHTS.values()), k=arguments.kills)
+    wanted = [Fault[name] for name in arguments.fault or []] or list(WEIGHTS)
+    weights = [WEIGHTS[fault] for fault in wanted]
+    faults = drawn.choices(wanted, weights, k=arguments.kills)
     log = NodeLog()
     with LocalCluster(3, on_line=log.add) as cluster:
         try:

@@ -7,6 +7,7 @@ whoever was replaced meanwhile is refused.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -23,6 +24,13 @@ from kafka.structs import OffsetAndMetadata
 _BATCH: Final = 40
 _CALL_S: Final = 30.0
 _SESSION_MS: Final = 6_000
+_LOST_S: Final = 12.0
+"""After which a client is taken to have lost its own request; both do when a coordinator dies.
+
+librdkafka 2.14 and newer waits for a group coordinator that has left the metadata, whatever the
+time-out of ``send_offsets_to_transaction`` (its issues 5456 and 5511). kafka-python 3.0.12 does
+not put a transactional request back whose coordinator refuses the connection
+(``Sender._maybe_send_pending_request``, where ``await_ready`` raises)."""
 Read = list[tuple[int, str]]
 """Partitions and values, in the order read."""
 
@@ -60,8 +68,34 @@ class Kit(Protocol):
     def close(self) -> None: ...
 
 
+def _within(patience_s: float, call: Callable[[], object]) -> None:
+    """A thread that hangs is left behind, and the client with it."""
+    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            call()
+            done.put(None)
+        except BaseException as error:  # raised again by whoever waits
+            done.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        error = done.get(timeout=patience_s)
+    except queue.Empty:
+        raise MustBeginAgain(f"no answer within {patience_s:g} s") from None
+    if error is not None:
+        raise error
+
+
 def group_of(name: str) -> str:
     return f"group of {name}"
+
+
+def _debug() -> dict[str, str]:
+    """COPIER_DEBUG=eos,cgrp,protocol: what librdkafka is to tell about itself."""
+    contexts = os.environ.get("COPIER_DEBUG")
+    return {"debug": contexts} if contexts else {}
 
 
 class ConfluentKit:
@@ -77,6 +111,7 @@ class ConfluentKit:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": _SESSION_MS,
+                **_debug(),
             }
         )
         self._producer = Producer(
@@ -84,6 +119,7 @@ class ConfluentKit:
                 "bootstrap.servers": servers,
                 "transactional.id": name,
                 "transaction.timeout.ms": timeout_ms,
+                **_debug(),
             }
         )
         self._member: Any = None
@@ -120,7 +156,10 @@ class ConfluentKit:
             for partition, offset in self._positions.items()
         ]
         self._try(
-            lambda: self._producer.send_offsets_to_transaction(offsets, self._member, _CALL_S)
+            lambda: _within(
+                _LOST_S,
+                lambda: self._producer.send_offsets_to_transaction(offsets, self._member, _CALL_S),
+            )
         )
         self._try(lambda: self._producer.commit_transaction(_CALL_S))
 
@@ -153,10 +192,6 @@ class ConfluentKit:
                 time.sleep(0.05)
 
 
-_LOST_S: Final = 12.0
-"""kafka-python 3.0.12 forgets a transactional request whose coordinator refuses the connection
-(``Sender._maybe_send_pending_request``: ``await_ready`` raises, and what was to be sent is not put
-back), and then waits for its answer for ever."""
 _FATAL: Final = (
     kafka.errors.ProducerFencedError,
     kafka.errors.InvalidProducerIdMappingError,
@@ -254,26 +289,6 @@ def _told() -> Iterator[None]:
         raise MustBeginAgain(repr(error)) from error
     except kafka.errors.KafkaError as error:
         raise MustAbort(repr(error)) from error
-
-
-def _within(patience_s: float, call: Callable[[], object]) -> None:
-    """The calls have no time-out of their own; a thread that hangs is left behind."""
-    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            call()
-            done.put(None)
-        except BaseException as error:  # raised again by whoever waits
-            done.put(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        error = done.get(timeout=patience_s)
-    except queue.Empty:
-        raise MustBeginAgain(f"no answer within {patience_s:g} s") from None
-    if error is not None:
-        raise error
 
 
 KITS: Final[dict[str, type[Kit]]] = {"confluent": ConfluentKit, "kafka-python": KafkaPythonKit}

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -98,7 +98,7 @@ class CopierProcess:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.complaints: list[str] = []
+        self.complaints: deque[str] = deque(maxlen=3000)
         self._ears = [
             threading.Thread(target=self._listen, daemon=True),
             threading.Thread(target=self._overhear, daemon=True),
@@ -138,7 +138,7 @@ class CopierProcess:
             time.sleep(0.5)
             self.kill()
             raise Stalled(
-                f"{self._copies.name} does not end:\n" + "\n".join(self.complaints[-60:])
+                f"{self._copies.name} does not end:\n" + "\n".join(self.complaints)
             ) from None
 
     def _wait(self, timeout_s: float) -> None:
@@ -436,7 +436,7 @@ class CopierRun:
                 check=False,
             )
             told += [f"$ tidelog {' '.join(command)}", asked.stdout, asked.stderr]
-        return "\n".join(told + copies.process.complaints[-80:])
+        return "\n".join([*told, *copies.process.complaints])
 
     # --- judging -----------------------------------------------------------------------
 
