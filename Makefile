@@ -100,6 +100,10 @@ chaos: .venv/.dev  ## break a cluster for 90 s on processes and in network names
 		$(V)/tidelog chaos run --target $$target --workload mixed --faults $(CHAOS_FAULTS) \
 			--duration 90s --seed $(SEED) --output build/chaos/$$target || exit 1; done
 
+.PHONY: soak-copier
+soak-copier: .venv/.dev  ## kill brokers, coordinators and copiers KILLS times under exactly-once copiers
+	$(V)/python tests/soak/copier.py --kills $(KILLS) --seed $(SEED)
+
 COUNT ?= 1000000
 SEED ?= 1
 
