@@ -26,6 +26,13 @@ PURE = [
     "coordinator/tidelog/coordinator",
     "replication/tidelog/replication",
     "pipeline/tidelog/pipeline",
+    "chaos/tidelog/chaos/availability.py",
+    "chaos/tidelog/chaos/checkers",
+    "chaos/tidelog/chaos/history.py",
+    "chaos/tidelog/chaos/history_lines.py",
+    "chaos/tidelog/chaos/report",
+    "chaos/tidelog/chaos/verdict.py",
+    "chaos/tidelog/chaos/verdict_text.py",
 ]
 # The shells among them: the ports of a real machine, and what runs on the event loop.
 SHELLS = [
@@ -38,6 +45,7 @@ SHELLS = [
     "pipeline/tidelog/pipeline/__init__.py",
     "pipeline/tidelog/pipeline/cluster.py",
     "pipeline/tidelog/pipeline/connection.py",
+    "pipeline/tidelog/pipeline/coordinators.py",
     "pipeline/tidelog/pipeline/fetching.py",
     "pipeline/tidelog/pipeline/producing.py",
     "pipeline/tidelog/pipeline/jobs/aggregate.py",
@@ -51,6 +59,7 @@ SHELLS = [
     "pipeline/tidelog/pipeline/jobs/snapshot.py",
     "pipeline/tidelog/pipeline/segments_source.py",
     "pipeline/tidelog/pipeline/sink.py",
+    "pipeline/tidelog/pipeline/sink_once.py",
     "pipeline/tidelog/pipeline/source.py",
     "pipeline/tidelog/pipeline/streaming.py",
     "replication/tidelog/replication/alarm.py",
