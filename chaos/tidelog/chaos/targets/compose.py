@@ -53,6 +53,9 @@ class ComposeTarget:
         self._cut: set[tuple[int, int]] = set()
         self._disconnected: dict[int, str] = {}
         self._addresses: dict[int, str] = {}
+        self._containers: dict[int, str] = {}
+        self._pids: dict[int, int] = {}
+        """As of the last start of a container; 0 means that it did not run."""
         services = map(_SERVICE.fullmatch, run(*self._compose, "config", "--services").split())
         self.nodes: Sequence[int] = sorted(int(found[1]) for found in services if found)
         if not self.nodes:
@@ -83,7 +86,7 @@ class ComposeTarget:
                 run(*self._compose, "up", "-d", *services)
             self._kafka = {node: self._advertised(node) for node in self.nodes}
             self.wait_until_serving()
-            self._learn_addresses()
+            self._learn_places()
         except BaseException:
             self.stop()
             raise
@@ -155,9 +158,9 @@ class ComposeTarget:
         if not self.is_running(node):
             run("docker", "start", self._container(node))
             if _no_packet_filters() is None:
-                self._learn_addresses()
+                self._learn_places()
                 for other, packets in self._packets.items():
-                    if self.is_running(other):
+                    if self._pids[other]:
                         packets.restore()
 
     def pause(self, node: int) -> None:
@@ -231,20 +234,22 @@ class ComposeTarget:
     # --- the engine --------------------------------------------------------------------
 
     def _container(self, node: int) -> str:
-        found = run(*self._compose, "ps", "-a", "-q", f"node{node}").strip()
-        if not found:
-            raise TargetError(f"node {node} has no container; the project is not up")
-        return found
+        """Asked of Compose once: a container keeps its name through every kill and start."""
+        if node not in self._containers:
+            found = run(*self._compose, "ps", "-a", "-q", f"node{node}").strip()
+            if not found:
+                raise TargetError(f"node {node} has no container; the project is not up")
+            self._containers[node] = found
+        return self._containers[node]
 
     def _inspect(self, node: int) -> dict[str, Any]:
         (found,) = json.loads(run("docker", "inspect", self._container(node)))
         return dict(found)
 
     def _within(self, node: int) -> Sequence[str]:
-        pid = self._inspect(node)["State"]["Pid"]
-        if not pid:
+        if not self._pids.get(node):
             raise TargetError(f"node {node} does not run")
-        return ["nsenter", "-t", str(pid), "-n"]
+        return ["nsenter", "-t", str(self._pids[node]), "-n"]
 
     def _advertised(self, node: int) -> SocketAddress:
         for line in self._inspect(node)["Config"]["Env"]:
@@ -252,10 +257,12 @@ class ComposeTarget:
                 return SocketAddress.parse(found[1])
         raise TargetError(f"node {node} advertises no listener HOST, so nobody here can reach it")
 
-    def _learn_addresses(self) -> None:
-        """Those of stopped containers stay as they were."""
-        for node in self.nodes:
-            for network in self._inspect(node)["NetworkSettings"]["Networks"].values():
+    def _learn_places(self) -> None:
+        """Addresses of stopped containers stay as they were."""
+        found = json.loads(run("docker", "inspect", *map(self._container, self.nodes)))
+        for node, container in zip(self.nodes, found, strict=True):
+            self._pids[node] = container["State"]["Pid"]
+            for network in container["NetworkSettings"]["Networks"].values():
                 if network["IPAddress"]:
                     self._addresses[node] = network["IPAddress"]
 
