@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tidelog.cli.chaos_check import check
 from tidelog.cli.options import AsJson, reported
 
 app = typer.Typer(
@@ -124,3 +125,6 @@ def list_all(json: AsJson = False) -> None:
 
     with reported("tidelog chaos list: "):
         list_chaos(as_json=json)
+
+
+app.command("check")(check)

@@ -89,7 +89,7 @@ def _whys(reasons: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str, str]
     for target, by_fault in reasons.items():
         faults: dict[str, list[str]] = {}
         for fault, reason in by_fault.items():
-            faults.setdefault(reason.replace(fault, "it"), []).append(fault)
+            faults.setdefault(reason.removeprefix(fault).lstrip(": "), []).append(fault)
         for reason, names in faults.items():
             shown = "all" if len(names) == len(FAULTS) else ", ".join(names)
             rows.append((target, reason, shown))

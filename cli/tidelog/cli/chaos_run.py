@@ -18,7 +18,7 @@ from typing import Final
 import typer
 
 from tidelog.chaos.faults.table import Fault
-from tidelog.chaos.run import HISTORY_NAME, RunResult, run
+from tidelog.chaos.run import RunResult, run
 from tidelog.chaos.run_options import (
     RunFailed,
     RunOptions,
@@ -37,10 +37,12 @@ from tidelog.chaos.run_targets import (
 )
 from tidelog.chaos.targets.base import Target, TargetError
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
+from tidelog.cli.chaos_check import judge_file, print_verdict
 from tidelog.cli.exit_codes import OK, PROBLEM
 from tidelog.cli.failures import CommandFailed, WrongUse
 
 INTERRUPTED: Final = 130
+_REPORT_NAME: Final = "report.html"
 _UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -160,19 +162,12 @@ def interruption() -> Iterator[threading.Event]:
 
 def conclude(result: RunResult, directory: Path) -> int:
     """Judge, print, and say where the rest is."""
-    from rich.console import Console
-
-    from tidelog.chaos.history_file import read_history
-    from tidelog.chaos.verdict import judge
-    from tidelog.chaos.verdict_text import summary
-
-    history = read_history(result.history)
-    verdict = judge(history)
-    console = Console()
-    console.print(summary(verdict))
+    report = directory / _REPORT_NAME
+    verdict = judge_file(result.history, report)
+    print_verdict(verdict, as_json=False)
     for problem in result.problems:
-        console.print(f"the run went wrong: {problem}", style="red", markup=False)
-    console.print(f"{directory}/{HISTORY_NAME}", highlight=False, soft_wrap=True)
+        typer.echo(f"the run went wrong: {problem}")
+    typer.echo(f"report: {report}")
     if result.problems or not verdict.is_good:
         return PROBLEM
     return INTERRUPTED if result.was_interrupted else OK

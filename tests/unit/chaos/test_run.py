@@ -62,11 +62,11 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], words: str) -> 
 
 
 def test_all_that_stands_in_the_way_is_said_at_once() -> None:
-    target = Stubborn(1, {"loss": "iptables is missing", "delay": "iptables is missing"})
+    target = Stubborn(2, {"loss": "iptables is missing", "delay": "iptables is missing"})
     with pytest.raises(RunRefused) as refused:
         check(options(faults=("kill-leader", "loss", "delay")), target)
     text = str(refused.value)
-    assert "kill-leader needs 3 nodes, and there are 1" in text
+    assert "kill-leader needs 3 nodes, and there are 2" in text
     assert "delay, loss: iptables is missing" in text
 
 
