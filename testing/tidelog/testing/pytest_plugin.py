@@ -11,8 +11,9 @@ that never ask for a cluster. So it imports nothing but pytest; the rest is load
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -63,6 +64,20 @@ def tidelog_topic(request: pytest.FixtureRequest) -> Iterator[str]:
     if cluster.is_harmed:
         cluster.heal()
     cluster.delete_topic(name)
+
+
+@pytest.fixture
+def simulated_cluster() -> Iterator[Callable[..., Any]]:
+    """``simulated_cluster(seed)``: a cluster in virtual time, without processes or ports.
+
+    It also takes ``nodes`` and ``settings``, as ``tidelog.simulation`` has it.
+    """
+    from importlib.metadata import entry_points
+
+    (offered,) = entry_points(group="tidelog.testing", name="simulated_cluster")
+    make = offered.load()
+    with ExitStack() as stack:
+        yield lambda seed, **options: stack.enter_context(make(seed, **options))
 
 
 @pytest.hookimpl(trylast=True)
