@@ -4,7 +4,8 @@ Batches of a place carry sequence numbers, so that a broker stores each once and
 ``MAX_IN_FLIGHT`` of them are under way at a time, because a broker remembers as many (KIP-98). If
 one of them is refused for the moment, those behind it are refused too, for being out of order. The
 place then pauses until all its answers are in, and what was refused goes out again in its order,
-each batch as it was: a batch that is cut differently is not known as the same.
+each batch as it was: a batch that is cut differently is not known as the same. It goes out alone,
+because one that was stored all the same must not be forgotten for others that overtook it.
 
 Owner: one task's producer. Time comes in from outside.
 """
@@ -53,6 +54,9 @@ class Delivery:
         self._waiting: dict[Place, deque[Parcel]] = {}
         self._under_way: dict[Place, set[int]] = {}
         self._paused: set[Place] = set()
+        """Places of which a batch was refused, or goes out again, while others are under way."""
+        self._first_new: dict[Place, int] = {}
+        """The number of the first batch that was never sent."""
 
     @property
     def waiting(self) -> int:
@@ -80,12 +84,20 @@ class Delivery:
         taken: list[Parcel] = []
         for place in places:
             waiting = self._waiting.get(place)
-            under_way = self._under_way.setdefault(place, set())
-            if waiting and place not in self._paused and len(under_way) < MAX_IN_FLIGHT:
+            if waiting and self._may_go(waiting[0]):
                 parcel = waiting.popleft()
-                under_way.add(parcel.number)
+                self._under_way.setdefault(place, set()).add(parcel.number)
+                if parcel.number < self._first_new.get(place, 0):
+                    self._paused.add(place)
+                else:
+                    self._first_new[place] = parcel.number + 1
                 taken.append(parcel)
         return taken
+
+    def _may_go(self, parcel: Parcel) -> bool:
+        under_way = self._under_way.get(parcel.place)
+        is_free = parcel.place not in self._paused
+        return not under_way or (is_free and len(under_way) < MAX_IN_FLIGHT)
 
     def answered(
         self, parcels: Collection[Parcel], results: Mapping[Place, Produced], now_s: float
@@ -120,7 +132,9 @@ class Delivery:
         code = result.error
         said = result.message or code.message
         where = dashed(parcel.place)
-        is_behind = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and parcel.place in self._paused
+        is_behind = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and any(
+            other.number < parcel.number for other in self._waiting.get(parcel.place, ())
+        )
         if code.retriable or is_behind:
             self._again(parcel, said, now_s)
         elif code in _FENCED:
