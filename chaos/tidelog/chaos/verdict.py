@@ -73,6 +73,8 @@ def _caveats(facts: Facts) -> list[str]:
         found.append("The run was cut off: what happened after the last line is not known.")
     elif history.end.was_interrupted:
         found.append("The run was interrupted before its time was over.")
+    if history.header.faults and not history.faults:
+        found.append("No fault acted, though some were asked for.")
     for (topic, partition), count in sorted(unjudged_writes(facts).items()):
         found.append(
             f"{count} acknowledged writes of {topic}-{partition} were not looked for: nobody read "

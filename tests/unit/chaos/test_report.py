@@ -90,10 +90,10 @@ def test_the_timeline_has_a_band_per_fault_and_three_curves() -> None:
 def test_the_lanes_show_leaders_isr_and_nodes() -> None:
     image = drawings(rendered(example_run()))["leadership"]
     titles = [one.text or "" for one in image.iter("title")]
-    assert any(text.startswith("leader 1 (epoch 0); ISR 1, 2, 3") for text in titles)
-    assert any(text.startswith("leader 2 (epoch 1); ISR 2, 3") for text in titles)
-    assert any(text.startswith("no leader") for text in titles)
-    assert any(text.startswith("node 1 is not up") for text in titles)
+    assert any(text.startswith("events-0: leader 1 (epoch 0); ISR 1, 2, 3") for text in titles)
+    assert any(text.startswith("events-0: leader 2 (epoch 1); ISR 2, 3") for text in titles)
+    assert any(text.startswith("events-0: no leader") for text in titles)
+    assert any(text.startswith("node 1: not up") for text in titles)
     assert of_class(image, "isr")
 
 

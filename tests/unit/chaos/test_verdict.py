@@ -13,6 +13,8 @@ from tidelog.chaos.history import FaultBand, History, RunEnd
 from tidelog.chaos.verdict import as_json, judge
 from tidelog.chaos.verdict_text import milliseconds, summary
 
+KILL = FaultBand(1, "kill-leader", "node 2", (2,), 1.0, 2.0)
+
 
 def shown(history: History) -> str:
     out = io.StringIO()
@@ -35,7 +37,8 @@ def test_a_good_run() -> None:
     script.read_all((0, "a", 0), end=1)
     verdict = judge(script.history())
     assert verdict.is_good
-    assert verdict.caveats == ()
+    assert verdict.caveats == ("No fault acted, though some were asked for.",)
+    assert judge(script.history(faults=[KILL])).caveats == ()
     assert verdict.totals.acknowledged == 1
     assert "OK: no anomaly" in shown(script.history())
 
@@ -56,7 +59,7 @@ def test_writes_that_nobody_looked_for_are_told() -> None:
     script = Script()
     script.append("a", 0, 0)
     script.append("a", 1, 1)
-    verdict = judge(script.history())
+    verdict = judge(script.history(faults=[KILL]))
     assert verdict.is_good
     assert verdict.caveats == (
         "2 acknowledged writes of events-0 were not looked for: nobody read it to its end after "
@@ -75,8 +78,7 @@ def test_what_went_wrong_in_the_run_itself_is_told() -> None:
 
 
 def test_the_json_is_plain_and_whole() -> None:
-    kill = FaultBand(1, "kill-leader", "node 2", (2,), 1.0, 2.0)
-    found = json.loads(json.dumps(as_json(judge(lossy().history(faults=[kill])))))
+    found = json.loads(json.dumps(as_json(judge(lossy().history(faults=[KILL])))))
     assert found["ok"] is False
     assert found["anomaly_counts"]["lost write"] == 1
     assert found["anomalies"][0]["operations"][0]["key"] == "a"

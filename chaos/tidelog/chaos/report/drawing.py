@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 WIDTH: Final = 1120
-LEFT: Final = 76
+LEFT: Final = 108
 RIGHT: Final = 12
 PLOT: Final = WIDTH - LEFT - RIGHT
 """What is left for the data."""

@@ -7,7 +7,7 @@ paper has columns for is summed up per column by its worst moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,9 @@ class _Look:
     """Replicas that are not in sync."""
 
 
+_Stretch = tuple[float, float, float, _Look]
+"""Left, right, since when, and the look."""
+
 _Reader = Callable[[Sample], _Look | None]
 """None: the sample says nothing about the lane."""
 
@@ -73,7 +76,7 @@ def draw_lanes(samples: Sequence[Sample], faults: Sequence[FaultBand], end_ms: f
     top, parts = _TOP, []
     for name, read, has_isr in lanes:
         parts.append(label(LEFT - 8, top + _LANE - 2, _short(name), anchor="end"))
-        parts += _lane(samples, read, scale, top)
+        parts += _lane(name, _stretches(samples, read, scale), top)
         top += _LANE + _BETWEEN + (_ISR if has_isr else 0.0)
     bottom = top - _BETWEEN + 4
     content = bands(faults, scale, 4.0, 8.0, bottom) + scale.axis(_TOP - 6, bottom)
@@ -83,14 +86,14 @@ def draw_lanes(samples: Sequence[Sample], faults: Sequence[FaultBand], end_ms: f
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 13 else "…" + name[-12:]
+    return name if len(name) <= 15 else "…" + name[-14:]
 
 
 def _controller(colours: dict[int, str]) -> _Reader:
     def read(sample: Sample) -> _Look:
         if sample.controller is None:
-            return _Look(2, "none", "no active controller")
-        return _Look(0, colours.get(sample.controller, "n0"), f"controller {sample.controller}")
+            return _Look(2, "none", "nobody is active")
+        return _Look(0, colours.get(sample.controller, "n0"), f"node {sample.controller}")
 
     return read
 
@@ -98,8 +101,8 @@ def _controller(colours: dict[int, str]) -> _Reader:
 def _alive(node: int, class_: str) -> _Reader:
     def read(sample: Sample) -> _Look:
         if node in sample.alive:
-            return _Look(0, f"{class_} faint", f"node {node} is up")
-        return _Look(1, "down", f"node {node} is not up")
+            return _Look(0, f"{class_} faint", "up")
+        return _Look(1, "down", "not up")
 
     return read
 
@@ -127,20 +130,18 @@ def _state(state: PartitionState, colours: dict[int, str]) -> _Look:
     )
 
 
-def _lane(samples: Sequence[Sample], read: _Reader, scale: TimeScale, top: float) -> Iterator[str]:
-    for left, right, began_ms, look in _stretches(samples, read, scale):
+def _lane(name: str, stretches: Iterable[_Stretch], top: float) -> Iterator[str]:
+    for left, right, began_ms, look in stretches:
         width = right - left
-        title = f"{look.text}, from {clock_time(began_ms / 1000)}"
+        title = f"{name}: {look.text}, from {clock_time(began_ms / 1000)}"
         yield rectangle(left, top, width, _LANE, f"lane {look.class_}", title)
         if look.missing:
             height = min(_ISR, 1.0 + 1.5 * look.missing)
             yield rectangle(left, top + _LANE + 1, width, height, "isr", title)
 
 
-def _stretches(
-    samples: Sequence[Sample], read: _Reader, scale: TimeScale
-) -> Iterator[tuple[float, float, float, _Look]]:
-    """Left, right, since when, and the look; equal neighbours are one."""
+def _stretches(samples: Sequence[Sample], read: _Reader, scale: TimeScale) -> Iterator[_Stretch]:
+    """Equal neighbours are one."""
     columns: dict[int, tuple[float, _Look]] = {}
     for sample in samples:
         look = read(sample)
