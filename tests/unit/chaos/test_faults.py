@@ -273,7 +273,7 @@ def test_a_fault_that_fails_halfway_undoes_what_it_did() -> None:
 
 @pytest.mark.parametrize("name", [n for n in FAULTS if n != "administration"])
 def test_every_fault_of_the_table_can_be_drawn_and_done(name: str, tmp_path: Path) -> None:
-    for place in ("a.index", "a.timeindex", "a.snapshot", "a.log", "leader-epoch-checkpoint"):
+    for place in ("a.log", "a.index", "a.timeindex", "a.snapshot", "leader-epoch-checkpoint"):
         (tmp_path / "t-0").mkdir(exist_ok=True)
         (tmp_path / "t-0" / place).write_bytes(b"content")
     target = WrittenDown(tmp_path)
@@ -315,7 +315,7 @@ def test_nodes_that_were_cut_off_are_not_believed(
 def log_dir(tmp_path: Path) -> Path:
     for partition in ("t-0", "__cluster_metadata-0", "t-1.0123-delete"):
         (tmp_path / partition).mkdir()
-        (tmp_path / partition / "0.log").write_bytes(bytes(2000))
+        (tmp_path / partition / "0.log").write_bytes(b"x" * 2000)
         (tmp_path / partition / "0.index").write_bytes(b"")
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     return tmp_path
@@ -338,7 +338,7 @@ def test_only_files_that_may_be_harmed_are_found(
 def test_bytes_are_flipped_near_the_end_of_a_log(log_dir: Path) -> None:
     words = corrupt_file([log_dir], "log-tail", 9, 4)
 
-    changed = [i for i, byte in enumerate((log_dir / "t-0" / "0.log").read_bytes()) if byte]
+    changed = [i for i, byte in enumerate((log_dir / "t-0" / "0.log").read_bytes()) if byte != 120]
     assert len(changed) == 4
     assert changed[0] >= 2000 - 512
     assert words == f"4 bytes of t-0/0.log from {changed[0]} on"
@@ -348,7 +348,16 @@ def test_the_same_draw_harms_the_same(log_dir: Path) -> None:
     log = log_dir / "t-0" / "0.log"
     contents = set()
     for _ in range(2):
-        log.write_bytes(bytes(2000))
+        log.write_bytes(b"x" * 2000)
         corrupt_file([log_dir], "log-tail", 4, 8)
         contents.add(log.read_bytes())
     assert len(contents) == 1
+
+
+def test_the_unfilled_part_of_an_index_is_left_alone(log_dir: Path) -> None:
+    index = log_dir / "t-0" / "0.index"
+    index.write_bytes(b"entries!" + bytes(5000))
+
+    corrupt_file([log_dir], "index", 4, 3)
+    assert index.read_bytes()[8:] == bytes(5000)
+    assert index.read_bytes()[:8] != b"entries!"

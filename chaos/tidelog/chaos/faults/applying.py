@@ -304,7 +304,9 @@ def _corrupt(kind: str) -> Callable[[_Scene], _Hit]:
     def act(scene: _Scene) -> _Hit:
         node = scene.node
         scene.undo.callback(scene.target.start_node, node)
-        scene.target.kill(node)
+        # Snapshots are written, and believed, at a clean end; all else must survive any.
+        stop = scene.target.terminate if kind == "snapshot" else scene.target.kill
+        stop(node)
         harmed = corrupt_file(
             scene.target.log_dirs(node),
             kind,

@@ -28,11 +28,15 @@ def candidates(log_dirs: Sequence[Path], kind: str) -> list[Path]:
         path
         for log_dir in log_dirs
         for path in log_dir.glob(_PATTERNS[kind])
-        if path.parent.name != _METADATA_PARTITION
-        and not path.parent.name.endswith("-delete")
-        and path.is_file()
-        and path.stat().st_size > 0
+        if path.parent == log_dir or _holds_records(path.parent)
+        if path.is_file() and path.stat().st_size > 0
     )
+
+
+def _holds_records(partition: Path) -> bool:
+    if partition.name == _METADATA_PARTITION or partition.name.endswith("-delete"):
+        return False
+    return any(log.stat().st_size for log in partition.glob("*.log"))
 
 
 def corrupt_file(log_dirs: Sequence[Path], kind: str, draw: int, count: int) -> str | None:
@@ -42,11 +46,12 @@ def corrupt_file(log_dirs: Sequence[Path], kind: str, draw: int, count: int) -> 
         return None
     random = Random(draw)
     path = random.choice(found)
-    data = bytearray(path.read_bytes())
-    first = max(0, len(data) - _TAIL_BYTES) if kind == "log-tail" else 0
-    places = sorted(random.sample(range(first, len(data)), min(count, len(data) - first)))
-    for place in places:
-        data[place] ^= random.randint(1, 255)
+    data = path.read_bytes()
+    used = len(data.rstrip(b"\0")) or len(data)  # indexes are made larger than they are filled
+    first = max(0, used - _TAIL_BYTES) if kind == "log-tail" else 0
+    places = sorted(random.sample(range(first, used), min(count, used - first)))
     with path.open("r+b") as file:
-        file.write(data)
+        for place in places:
+            file.seek(place)
+            file.write(bytes([data[place] ^ random.randint(1, 255)]))
     return f"{len(places)} bytes of {path.parent.name}/{path.name} from {places[0]} on"

@@ -81,7 +81,7 @@ def _of_files() -> Iterable[Fault]:
     for kind in CORRUPTIBLE:
         yield Fault(
             f"corrupt-{kind}", Family.CORRUPTION,
-            f"Kill one node, flip bytes in a {kind.replace('-', ' ')} of it, start it again.",
+            f"Stop one node, flip bytes in a file of it ({kind}), start it again.",
             (0.3, 2.0), 3, _OWN_PROCESSES,
         )  # fmt: skip
 
