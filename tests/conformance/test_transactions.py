@@ -9,11 +9,10 @@ import kafka
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from copier_run import Fault, run_copiers
 from kafka.structs import OffsetAndMetadata
-from transactional_copier import Copier, poll_of, read_committed
+from transactional_copier import read_committed
 
-from tidelog.coordinator.partitioning import coordinator_partition
-from tidelog.testing.checkers import check_transactional_log
 from tidelog.testing.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -157,42 +156,17 @@ def test_kafka_python_copies_exactly_once(cluster: LocalCluster) -> None:
     assert {i: [value for _, value in rows] for (_, i), rows in found.items()} == expected
 
 
-def coordinator_of(cluster: LocalCluster, name: str) -> int:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    topic = admin.list_topics("__transaction_state", timeout=10).topics["__transaction_state"]
-    return topic.partitions[coordinator_partition(name, len(topic.partitions))].leader
-
-
-@pytest.mark.slow  # it has stood still behind other tests of a busy cluster, not yet understood
-def test_a_copier_copies_exactly_once_through_the_death_of_its_coordinator(
-    cluster: LocalCluster,
+@pytest.mark.parametrize(
+    ("kit", "faults"),
+    [
+        ("confluent", [Fault.TRANSACTION_COORDINATOR, Fault.COPIER]),
+        ("kafka-python", [Fault.COPIER, Fault.LEADER]),
+    ],
+)
+def test_a_copier_copies_exactly_once_though_it_and_brokers_are_killed(
+    cluster: LocalCluster, kit: str, faults: list[Fault]
 ) -> None:
-    source, target = new_topic(cluster, "source"), new_topic(cluster, "target")
-    copier = Copier(cluster.bootstrap, source, target, name=f"copier to {target}")
-    copier.start()
-    feeder = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
-    victim = None
-    for number in range(1_200):
-        feeder.produce(source, str(number), partition=number % PARTITIONS)
-        feeder.poll(0)
-        if number % 100 == 99:
-            feeder.flush(30)
-            time.sleep(0.2)
-        if number == 500:
-            victim = coordinator_of(cluster, copier.name)
-            cluster.kill(victim)
-    assert feeder.flush(60) == 0
-    assert victim is not None
-    deadline = time.monotonic() + 90
-    while copier.committed < 1_200 and copier.failure is None:
-        assert time.monotonic() < deadline, f"{copier.committed} of 1200 were copied"
-        time.sleep(0.1)
-    copier.stop()
-    cluster.start_node(victim)
-    cluster.wait_until_serving(60)
-    found = read_committed(cluster.bootstrap, target, PARTITIONS)
-    for (_, index), rows in found.items():
-        copied = [value.partition("@")[0] for _, value in rows]
-        assert copied == [str(n) for n in range(1_200) if n % PARTITIONS == index]
-    copier.history.polls.append(poll_of("the last reader", found))
-    assert check_transactional_log(copier.history.judged_with(found)) == []
+    outcome = run_copiers(cluster, [kit], faults, label=uuid.uuid4().hex[:8])
+    assert outcome.wrong == [] and outcome.anomalies == []
+    assert outcome.is_sound, f"the last stable offset stood still {outcome.longest_stall_s:.0f} s"
+    assert outcome.records > 100

@@ -24,7 +24,7 @@ from kafka.structs import OffsetAndMetadata
 _BATCH: Final = 40
 _CALL_S: Final = 30.0
 _SESSION_MS: Final = 6_000
-_LOST_S: Final = 12.0
+_LOST_S: Final = 8.0
 """After which a client is taken to have lost its own request; both do when a coordinator dies.
 
 librdkafka 2.14 and newer waits for a group coordinator that has left the metadata, whatever the

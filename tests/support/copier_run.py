@@ -43,6 +43,8 @@ TRANSACTION_MS: Final = 10_000
 SWEEP_MS: Final = 10_000
 """What ``transaction.abort.timed.out.transaction.cleanup.interval.ms`` is by default."""
 PATIENCE_S: Final = 90.0
+_FEED_S: Final = 0.05
+_AHEAD: Final = 400
 _COPIER: Final = Path(__file__).parent / "transactional_copier.py"
 Say = Callable[[str], None]
 
@@ -154,6 +156,8 @@ class Copies:
         self.servers, self.source, self.target, self.kit = servers, source, target, kit
         self.name = f"{kit} to {target}"
         self.history = History()
+        self.reached = 0
+        """Behind the highest number that was ever attempted."""
         self.committed = 0
         self.aborted = 0
         self.begun_again = 0
@@ -174,6 +178,7 @@ class Copies:
                         Write(self.name, (self.target, partition), value, transaction)
                         for partition, value in rows
                     ]
+                    self.reached = max(self.reached, *(_number(value) + 1 for _, value in rows))
                 case {"transaction": str(transaction), "outcome": str(outcome)}:
                     self.history.ends.append(End(transaction, Outcome(outcome)))
                     self.committed += outcome == "committed"
@@ -184,22 +189,24 @@ class Copies:
 
 
 class Feeder(threading.Thread):
-    """Numbers, one after the other, to the partitions in turn."""
+    """Numbers, one after the other, to the partitions in turn; never far ahead of the copiers."""
 
-    def __init__(self, servers: str, topic: str, pause_s: float) -> None:
+    def __init__(self, servers: str, topic: str, reached: Callable[[], int]) -> None:
         super().__init__(daemon=True)
         self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
-        self._topic, self._pause_s = topic, pause_s
+        self._topic, self._reached = topic, reached
         self._is_stopping = threading.Event()
         self.count = 0
 
     def run(self) -> None:
-        while not self._is_stopping.wait(self._pause_s):
+        while not self._is_stopping.wait(_FEED_S):
+            self._producer.poll(0)
+            if self.count > self._reached() + _AHEAD:
+                continue
             for _ in range(5 * PARTITIONS):
                 partition = self.count % PARTITIONS
                 self._producer.produce(self._topic, str(self.count), partition=partition)
                 self.count += 1
-            self._producer.poll(0)
 
     def stop(self) -> None:
         self._is_stopping.set()
@@ -274,7 +281,9 @@ class CopierRun:
         for topic in (self._source, *targets):
             self._admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
         self.outcome = CopierRunOutcome()
-        self._feeder = Feeder(cluster.bootstrap, self._source, 0.05)
+        self._feeder = Feeder(
+            cluster.bootstrap, self._source, lambda: min(one.reached for one in self._copies)
+        )
         self._watch = StabilityWatch(cluster.bootstrap, targets)
         self._copies = [
             Copies(cluster.bootstrap, self._source, target, kit)
@@ -449,12 +458,17 @@ class CopierRun:
             self.outcome.begun_again += copies.begun_again
             found = read_committed(self._cluster.bootstrap, copies.target, PARTITIONS)
             for (topic, index), rows in found.items():
-                copied = [int(value.partition("@")[0]) for _, value in rows]
+                copied = [_number(value) for _, value in rows]
                 expected = list(range(index, self._feeder.count, PARTITIONS))
                 if copied != expected:
                     self.outcome.wrong.append(f"{topic}-{index}: {_difference(copied, expected)}")
             copies.history.polls.append(poll_of("the last reader", found))
             self.outcome.anomalies += check_transactional_log(copies.history.judged_with(found))
+
+
+def _number(value: str) -> int:
+    """Of the input that became this value."""
+    return int(value.partition("@")[0])
 
 
 def _dependable(holds: Callable[[], bool]) -> bool:

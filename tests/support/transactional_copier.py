@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
-from copier_kits import KITS, ConfluentKit, Kit, MustAbort, MustBeginAgain, Read
+from copier_kits import KITS, Kit, MustAbort, MustBeginAgain, Read
 
 from tidelog.testing.checkers import End, Outcome, Poll, Seen, TransactionalHistory, Write
 
@@ -34,7 +34,7 @@ Tell = Callable[[dict[str, object]], None]
 
 @dataclass
 class History:
-    """What the copier did and what readers saw, for ``check_transactional_log``."""
+    """What a copier did and what readers saw, for ``check_transactional_log``."""
 
     writes: list[Write] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
@@ -44,8 +44,8 @@ class History:
         return TransactionalHistory(self.writes, self.ends, self.polls, final)
 
 
-class Copier(threading.Thread):
-    """Copies until ``stop``; whatever goes wrong is answered as the client's manual says."""
+class Copier:
+    """Copies until asked to stop; whatever goes wrong is answered as the client's manual says."""
 
     def __init__(
         self,
@@ -54,67 +54,48 @@ class Copier(threading.Thread):
         target: str,
         name: str,
         *,
-        kit: type[Kit] = ConfluentKit,
-        life: str = "",
-        timeout_ms: int = 20_000,
-        tell: Tell = lambda told: None,
+        kit: type[Kit],
+        life: str,
+        timeout_ms: int,
+        tell: Tell,
     ) -> None:
         """``life`` makes the values of several copiers of one name differ."""
-        super().__init__(name=name, daemon=True)
-        self.history = History()
-        self.failure: BaseException | None = None
-        self.committed = 0
-        self.begun_again = 0
+        self._name = name
         self._kit, self._life, self._timeout_ms, self._tell = kit, life, timeout_ms, tell
         self._servers = bootstrap
         self._from_topic, self._to_topic = source, target
         self._attempt = 0
         self._is_stopping = threading.Event()
 
-    def stop(self) -> None:
-        self.ask_to_stop()
-        self.join(120)
-        assert not self.is_alive(), "the copier hangs"
-        if self.failure is not None:
-            raise self.failure
-
     def ask_to_stop(self) -> None:
         self._is_stopping.set()
 
     def run(self) -> None:
-        try:
-            while not self._is_stopping.is_set():
+        while not self._is_stopping.is_set():
+            try:
                 self._live()
-        except BaseException as error:  # the test is told, on its own thread
-            self.failure = error
+            except (MustAbort, MustBeginAgain) as reason:
+                self._tell({"begins again": str(reason)})
+                self._is_stopping.wait(0.1)
 
     def _live(self) -> None:
         """One life of the program: until a fatal error, which only a new producer survives."""
+        kit = self._kit(
+            self._servers, self._from_topic, self._to_topic, self._name, self._timeout_ms
+        )
         try:
-            kit = self._kit(
-                self._servers, self._from_topic, self._to_topic, self.name, self._timeout_ms
-            )
-            try:
-                kit.open()
-                while not self._is_stopping.is_set():
-                    if read := kit.read():
-                        self._copy(kit, read)
-            finally:
-                kit.close()
-        except (MustAbort, MustBeginAgain) as reason:
-            self.begun_again += 1
-            self._tell({"begins again": str(reason)})
-            self._is_stopping.wait(0.1)
+            kit.open()
+            while not self._is_stopping.is_set():
+                if read := kit.read():
+                    self._copy(kit, read)
+        finally:
+            kit.close()
 
     def _copy(self, kit: Kit, read: Read) -> None:
         self._attempt += 1
-        attempt = f"{self._life}{self._attempt}"
-        transaction = f"{self.name}-{attempt}"
+        attempt = f"{self._life}.{self._attempt}"
+        transaction = f"{self._name}-{attempt}"
         rows = [(partition, f"{value}@{attempt}") for partition, value in read]
-        self.history.writes += [
-            Write(self.name, (self._to_topic, partition), value, transaction)
-            for partition, value in rows
-        ]
         self._tell({"transaction": transaction, "writes": rows})
         outcome = Outcome.UNKNOWN
         try:
@@ -124,13 +105,11 @@ class Copier(threading.Thread):
                     kit.write(partition, value)
                 kit.commit()
                 outcome = Outcome.COMMITTED
-                self.committed += len(rows)
             except MustAbort as reason:
                 self._tell({"aborts": str(reason)})
                 kit.abort()
                 outcome = Outcome.ABORTED
         finally:
-            self.history.ends.append(End(transaction, outcome))
             self._tell({"transaction": transaction, "outcome": outcome.value})
 
 
@@ -189,7 +168,7 @@ def main(argv: Sequence[str]) -> int:
         target,
         name,
         kit=KITS[kit],
-        life=f"{life}.",
+        life=life,
         timeout_ms=int(timeout_ms),
         tell=tell,
     )
@@ -200,8 +179,6 @@ def main(argv: Sequence[str]) -> int:
 
     threading.Thread(target=await_end_of_input, daemon=True).start()
     copier.run()
-    if copier.failure is not None:
-        raise copier.failure
     return 0
 
 
