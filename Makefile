@@ -57,8 +57,12 @@ test-java: .venv/.dev build/kafka/.complete  ## run Apache Kafka's own tools aga
 	$(V)/python -m pytest -q -m java tests/java
 
 .PHONY: test-spark
-test-spark: .venv/.spark  ## read a cluster with Spark (Java 17; installs pyspark, some 500 MB)
+test-spark: .venv/.spark  ## read and write a cluster with Spark (Java 17; installs pyspark, some 500 MB)
 	$(V)/python -m pytest -q -m spark tests/spark
+
+.PHONY: test-spark-soak
+test-spark-soak: .venv/.spark  ## kill 40 Spark drivers, and fail their tasks, while they write exactly once
+	TIDELOG_SPARK_KILLS=40 $(V)/python -m pytest -q -m spark tests/spark/test_sink_once.py
 
 .PHONY: demo-pipeline
 demo-pipeline: .venv/.spark  ## three nodes and Spark: orders aggregated, archived, audited and drawn

@@ -135,7 +135,8 @@ def build_batch(
         base_sequence=base_sequence,
         records_count=len(rows),
     )
-    return assemble(header, compress(codec, _records(rows, base_timestamp)))
+    section = _records(rows, base_timestamp)
+    return assemble(header, section if codec is Codec.NONE else compress(codec, section))
 
 
 def _records(rows: Rows, base_timestamp: int) -> memoryview:
