@@ -382,9 +382,16 @@ class CopierRun:
 
     # --- waiting -----------------------------------------------------------------------
 
-    def _wait(self, holds: Callable[[], bool], why: Callable[[], str]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+    def _wait(
+        self,
+        holds: Callable[[], bool],
+        why: Callable[[], str],
+        progress: Callable[[], int] = lambda: 0,
+    ) -> None:
+        seen, deadline = progress(), time.monotonic() + PATIENCE_S
         while not _dependable(holds):
+            if (now := progress()) != seen:
+                seen, deadline = now, time.monotonic() + PATIENCE_S
             if time.monotonic() > deadline:
                 raise Stalled(why())
             time.sleep(0.05)
@@ -420,7 +427,7 @@ class CopierRun:
             offsets = consumer.committed(places, 10)
             return sum(max(0, place.offset) for place in offsets) == self._feeder.count
 
-        self._wait(copied, lambda: self._standing(copies))
+        self._wait(copied, lambda: self._standing(copies), lambda: copies.committed)
         consumer.close()
 
     def _standing(self, copies: Copies) -> str:
