@@ -27,7 +27,7 @@ _SESSION_MS: Final = 6_000
 _LOST_S: Final = 8.0
 """After which a client is taken to have lost its own request; both do when a coordinator dies.
 
-librdkafka 2.14 and newer waits for a group coordinator that has left the metadata, whatever the
+librdkafka 2.16 waits for a group coordinator that has left the metadata, whatever the
 time-out of ``send_offsets_to_transaction`` (its issues 5456 and 5511). kafka-python 3.0.12 does
 not put a transactional request back whose coordinator refuses the connection
 (``Sender._maybe_send_pending_request``, where ``await_ready`` raises)."""
