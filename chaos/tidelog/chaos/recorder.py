@@ -36,6 +36,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._number = 0
         self._totals = Totals()
+        self._acknowledged_ms: dict[tuple[str, int], float] = {}
 
     def now_ms(self) -> float:
         return (self._clock_s() - self._began_s) * _SECOND_MS
@@ -43,6 +44,11 @@ class Recorder:
     @property
     def totals(self) -> Totals:
         return self._totals
+
+    def is_acknowledging(self, since_ms: float) -> bool:
+        """Every partition that ever acknowledged a write has done so since then."""
+        with self._lock:
+            return all(at_ms > since_ms for at_ms in self._acknowledged_ms.values())
 
     def add(self, event: Event) -> None:
         """Anything but an operation, which gets its number here."""
@@ -76,6 +82,8 @@ class Recorder:
         with self._lock:
             self._number += 1
             self._count(verb, outcome, len(seen))
+            if verb is Verb.APPEND and outcome is Outcome.OK and ended_ms is not None:
+                self._acknowledged_ms[topic, partition] = ended_ms
             self._sink(
                 Operation(
                     self._number, client, verb, invoked_ms, ended_ms, outcome,

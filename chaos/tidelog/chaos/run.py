@@ -40,6 +40,7 @@ _TICK_S: Final = 0.1
 _FIRST_ACK_S: Final = 60.0
 _WHOLE_S: Final = 60.0
 _BETWEEN_FAULTS_S: Final = 30.0
+_FIND_VICTIM_S: Final = 10.0
 _DRAIN_S: Final = 60.0
 _READ_S: Final = 180.0
 _HURRY_S: Final = 10.0
@@ -156,7 +157,7 @@ class _Run:
         for planned in self._plan:
             due_s = max(began_s + planned.at_s, healed_s + options.calm_s[0])
             self._wait(due_s - time.monotonic())
-            self._wait_until_whole(min(_BETWEEN_FAULTS_S, end_s - time.monotonic()))
+            self._wait_until_got_over(min(_BETWEEN_FAULTS_S, end_s - time.monotonic()))
             if self._is_over() or time.monotonic() + planned.duration_s > end_s:
                 break
             self._do(planned)
@@ -169,12 +170,12 @@ class _Run:
             )
 
     def _do(self, planned: PlannedFault) -> None:
-        began_ms = self._recorder.now_ms()
         self._fault = planned.name
         detail, failure = "", ""
         nodes: tuple[int, ...] = ()
+        began_ms = self._recorder.now_ms()
         try:
-            applied = apply(planned, self._target, self._view)
+            began_ms, applied = self._apply(planned)
         except (FaultImpossible, TargetError) as error:
             failure = str(error)
             self._progress.say(f"{planned.name} was not possible: {error}")
@@ -191,6 +192,18 @@ class _Run:
         )  # fmt: skip
         self._fault = ""
         self._done += 1
+
+    def _apply(self, planned: PlannedFault) -> tuple[float, AppliedFault]:
+        """Again for a while if nobody knows whom it would hit: an election may be under way."""
+        deadline = time.monotonic() + _FIND_VICTIM_S
+        while True:
+            began_ms = self._recorder.now_ms()
+            try:
+                return began_ms, apply(planned, self._target, self._view)
+            except FaultImpossible:
+                if time.monotonic() > deadline or self._is_over():
+                    raise
+                self._wait(_TICK_S)
 
     def _heal(self, applied: AppliedFault) -> str:
         try:
@@ -289,6 +302,15 @@ class _Run:
             self._show()
             time.sleep(_TICK_S)
         return True
+
+    def _wait_until_got_over(self, patience_s: float) -> None:
+        """All replicas in sync and all partitions written to: what comes next has its own gap."""
+        now_ms, deadline = self._recorder.now_ms(), time.monotonic() + patience_s
+        self._wait_until_whole(patience_s)
+        while not self._recorder.is_acknowledging(now_ms) and time.monotonic() < deadline:
+            if self._is_over():
+                return
+            self._wait(_TICK_S)
 
     def _wait(self, for_s: float) -> None:
         """Less if the run is interrupted."""

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Final
 
 import typer
+from rich.console import Console
 
 from tidelog.chaos.faults.table import Fault
 from tidelog.chaos.run import RunResult, run
@@ -36,13 +37,16 @@ from tidelog.chaos.run_targets import (
     needs_rigged_nodes,
 )
 from tidelog.chaos.targets.base import Target, TargetError
+from tidelog.chaos.verdict_text import summary
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
-from tidelog.cli.chaos_check import judge_file, print_verdict
+from tidelog.cli.chaos_check import judge_file
 from tidelog.cli.exit_codes import OK, PROBLEM
 from tidelog.cli.failures import CommandFailed, WrongUse
 
 INTERRUPTED: Final = 130
 _REPORT_NAME: Final = "report.html"
+_LOG_WIDTH: Final = 140
+"""Where nobody says how wide a line may be."""
 _UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -164,7 +168,10 @@ def conclude(result: RunResult, directory: Path) -> int:
     """Judge, print, and say where the rest is."""
     report = directory / _REPORT_NAME
     verdict = judge_file(result.history, report)
-    print_verdict(verdict, as_json=False)
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _LOG_WIDTH
+    console.print(summary(verdict))
     for problem in result.problems:
         typer.echo(f"the run went wrong: {problem}")
     typer.echo(f"report: {report}")

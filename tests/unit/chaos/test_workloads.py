@@ -104,6 +104,17 @@ def test_the_recorder_numbers_operations_and_counts_records() -> None:
     assert recorder.totals == Totals(acknowledged=1, unknown=1, read=1)
 
 
+def test_the_recorder_knows_which_partitions_go_on() -> None:
+    events: list[Event] = []
+    times_s = iter([0.0, 1.0, 2.0, 3.0])
+    recorder = Recorder(events.append, lambda: next(times_s))
+    recorder.operation("w", Verb.APPEND, 0.0, Outcome.OK, topic="t", partition=0)
+    recorder.operation("w", Verb.APPEND, 0.0, Outcome.OK, topic="t", partition=1)
+    assert recorder.is_acknowledging(900.0) and not recorder.is_acknowledging(1500.0)
+    recorder.operation("w", Verb.APPEND, 0.0, Outcome.OK, topic="t", partition=0)
+    assert recorder.is_acknowledging(1500.0) and not recorder.is_acknowledging(2500.0)
+
+
 def test_every_workload_has_topics_of_its_own_with_the_prefix() -> None:
     events: list[Event] = []
     stage = Stage("127.0.0.1:1", Recorder(events.append), topic_prefix="mine-")
