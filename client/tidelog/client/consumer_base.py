@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, Generic, overload
+from typing import Any, Final, Generic
 
 from tidelog.client.consuming import ConsumerCore
 from tidelog.client.errors import WrongType
@@ -13,44 +13,18 @@ from tidelog.client.serializers import Deserializer, bytes_deserializer
 from tidelog.client.settings import Value
 from tidelog.client.transacting import GroupMetadata
 
+_BYTES: Final[Any] = bytes_deserializer
+
 
 class ConsumerBase(Generic[K, V]):
     _core: ConsumerCore[K, V]
 
-    @overload
-    def __init__(self: ConsumerBase[bytes, bytes], config: Mapping[str, Value]) -> None: ...
-
-    @overload
-    def __init__(
-        self: ConsumerBase[bytes, V],
-        config: Mapping[str, Value],
-        *,
-        value_deserializer: Deserializer[V],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: ConsumerBase[K, bytes],
-        config: Mapping[str, Value],
-        *,
-        key_deserializer: Deserializer[K],
-    ) -> None: ...
-
-    @overload
     def __init__(
         self,
         config: Mapping[str, Value],
         *,
-        key_deserializer: Deserializer[K],
-        value_deserializer: Deserializer[V],
-    ) -> None: ...
-
-    def __init__(
-        self,
-        config: Mapping[str, Value],
-        *,
-        key_deserializer: Deserializer[Any] = bytes_deserializer,
-        value_deserializer: Deserializer[Any] = bytes_deserializer,
+        key_deserializer: Deserializer[K] = _BYTES,
+        value_deserializer: Deserializer[V] = _BYTES,
     ) -> None:
         self._core = ConsumerCore(config, key_deserializer, value_deserializer)
         self._prepare()

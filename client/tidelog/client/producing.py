@@ -7,9 +7,10 @@ when somebody looks at a future.
 from __future__ import annotations
 
 import warnings
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Generic, overload
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Generic
 
 from tidelog.client.config import ClientConfig, read_config
 from tidelog.client.errors import (
@@ -27,6 +28,7 @@ from tidelog.client.settings import INT_MAX, LONG_MAX, Role, Value
 
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
+_BYTES: Final[Any] = bytes_serializer
 
 
 def producer_config(config: Mapping[str, Value], *, is_transactional: bool) -> ClientConfig:
@@ -49,43 +51,18 @@ class ProducerBase(ABC, Generic[K, V]):
 
     _is_transactional: ClassVar = False
 
-    @overload
-    def __init__(self: ProducerBase[bytes, bytes], config: Mapping[str, Value]) -> None: ...
-
-    @overload
-    def __init__(
-        self: ProducerBase[bytes, V],
-        config: Mapping[str, Value],
-        *,
-        value_serializer: Serializer[V],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: ProducerBase[K, bytes], config: Mapping[str, Value], *, key_serializer: Serializer[K]
-    ) -> None: ...
-
-    @overload
     def __init__(
         self,
         config: Mapping[str, Value],
         *,
-        key_serializer: Serializer[K],
-        value_serializer: Serializer[V],
-    ) -> None: ...
-
-    def __init__(
-        self,
-        config: Mapping[str, Value],
-        *,
-        key_serializer: Serializer[Any] = bytes_serializer,
-        value_serializer: Serializer[Any] = bytes_serializer,
+        key_serializer: Serializer[K] = _BYTES,
+        value_serializer: Serializer[V] = _BYTES,
     ) -> None:
         self._is_closed = True  # until it is made
         self._maker: RecordMaker[K, V] = RecordMaker(key_serializer, value_serializer)
         checked = producer_config(config, is_transactional=self._is_transactional)
         self._prepare()
-        self._outbox = Outbox(checked, self._resolve)
+        self._outbox = Outbox(checked, _weakly(self._resolve))
         self._is_closed = False
 
     @abstractmethod
@@ -113,6 +90,17 @@ class ProducerBase(ABC, Generic[K, V]):
             text = f"a {type(self).__name__} was never closed"
             warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
             self._outbox.abandon()
+
+
+def _weakly(method: Callable[[list[Report]], None]) -> Callable[[list[Report]], None]:
+    """Calls a method while its object lives: a thread must not keep a forgotten producer alive."""
+    known = weakref.WeakMethod(method)
+
+    def call(batch: list[Report]) -> None:
+        if (living := known()) is not None:
+            living(batch)
+
+    return call
 
 
 class RecordMaker(Generic[K, V]):

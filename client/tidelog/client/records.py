@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias
 
-K = TypeVar("K")
-V = TypeVar("V")
+from typing_extensions import TypeVar
+
+K = TypeVar("K", default=bytes)
+V = TypeVar("V", default=bytes)
+"""A client that is given no serializer takes bytes, also in the eyes of a type checker."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 GivenHeaders: TypeAlias = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]

@@ -20,7 +20,9 @@ from typing import Final, TypeAlias
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-Value: TypeAlias = str | int | float | bool | list[str] | tuple[str, ...]
+Value: TypeAlias = object
+"""Text, a number, true or false, or a list of texts; looked at when a client is made. To a type
+checker a dictionary of some of each is one of objects."""
 
 
 class Role(Enum):
