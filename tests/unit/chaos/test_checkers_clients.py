@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from chaos_scripts import FAILED, OK, UNKNOWN, Script
+from chaos_scripts import COMPACTED, FAILED, OK, UNKNOWN, Script
 
 from tidelog.chaos.checkers import Anomaly, Kind, check_history
 from tidelog.chaos.history import Outcome
@@ -80,6 +80,15 @@ def test_an_aborted_write_without_an_answer_is_known_by_its_number() -> None:
     script.append("a", 0, transaction="t")
     script.end("t", commit=False)
     script.poll("reader", (0, "a", 0))
+    assert found(script) == [Kind.ABORTED_READ]
+
+
+def test_an_aborted_transaction_that_shows_in_part_is_not_called_torn() -> None:
+    script = Script()
+    script.append("a", 0, 0, transaction="t")
+    script.append("b", 0, 1, transaction="t")
+    script.end("t", commit=False)
+    script.read_all((0, "a", 0), end=3)
     assert found(script) == [Kind.ABORTED_READ]
 
 
@@ -193,6 +202,14 @@ def test_what_need_not_be_there_need_not_be_seen() -> None:
     script.end("t", commit=False)
     script.append("d", 0, 5)
     script.poll("reader", (0, "a", 0), (5, "d", 0))
+    assert found(script) == []
+
+
+def test_what_was_compacted_away_need_not_be_seen() -> None:
+    script = Script()
+    for offset in range(3):
+        script.append("a", offset, offset, topic=COMPACTED)
+    script.poll("reader", (0, "a", 0), (2, "a", 2), topic=COMPACTED)
     assert found(script) == []
 
 

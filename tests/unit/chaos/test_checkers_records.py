@@ -80,6 +80,14 @@ def test_what_was_seen_on_the_way_can_be_lost_later() -> None:
     assert found(script) == [Kind.LOST_WRITE]
 
 
+def test_a_second_full_read_does_not_count_what_the_first_one_found() -> None:
+    script = Script()
+    script.append("a", 0, 0)
+    script.read_all((0, "a", 0), end=1)
+    script.read_all(end=0)
+    assert found(script) == [Kind.LOST_WRITE]
+
+
 def test_a_write_is_not_lost_if_it_came_after_the_read() -> None:
     script = Script()
     script.append("a", 0, 0)

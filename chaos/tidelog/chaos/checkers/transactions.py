@@ -39,8 +39,6 @@ def _sighting_of(facts: Facts, append: Operation) -> Record | None:
     at = facts.seen_at(append)
     if at is not None and is_same(at, append):
         return at
-    if append.offset is not None:
-        return None
     for record in facts.sightings_of(append):
         if not any(facts.can_be_there(writer) for writer in facts.writers_of(record)):
             return record
