@@ -80,7 +80,9 @@ def _disk_and_clock(settings: Settings) -> tuple[OsDisk, SystemClock, bool]:
         on = rigging.switches(os.environ)
     except rigging.UnknownSwitch as unknown:
         raise CannotStart(str(unknown)) from unknown
-    log.warning("THIS NODE IS NOT SAFE: %s=%s, for tests only", rigging.SWITCHES, ",".join(on))
+    log.warning(
+        "THIS NODE IS NOT SAFE: %s=%s, for tests only", rigging.SWITCHES, ",".join(sorted(on))
+    )
     acknowledges_early = rigging.ACK_BEFORE_REPLICATION in on
     if rigging.RIGGED not in on:
         return OsDisk(), SystemClock(), acknowledges_early

@@ -103,8 +103,9 @@ def lose_unsynced(log_dir: Path) -> Loss:
         found = path.stat()
         synced = at_risk.synced_bytes.get(found.st_ino, found.st_size)
         if found.st_size > synced:
-            files_cut += 1
-            bytes_lost += max(0, min(found.st_size, found.st_blocks * _BLOCK_BYTES) - synced)
+            lost = max(0, min(found.st_size, found.st_blocks * _BLOCK_BYTES) - synced)
+            files_cut += lost > 0
+            bytes_lost += lost
             os.truncate(path, synced)
     journal.write_bytes(b"")
     shutil.rmtree(rigged / KEPT)
