@@ -227,11 +227,10 @@ class Client:
 class Felt:
     """A node with dirty logs, and how long a record takes to be acknowledged beside them."""
 
-    def __init__(self) -> None:
+    def __init__(self, data_dir: Path) -> None:
         self._cleaned: set[str] = set()
-        self._cluster = LocalCluster(
-            1, settings={"log.cleaner.backoff.ms": "20"}, on_line=self._line
-        )
+        settings = {"log.cleaner.backoff.ms": "20"}
+        self._cluster = LocalCluster(1, settings=settings, data_dir=data_dir, on_line=self._line)
 
     def _line(self, node_id: int, line: str) -> None:
         found = re.search(r"(dirty-\d+)-0 was cleaned up to", line)
@@ -331,10 +330,10 @@ def main() -> int:
     try:
         for load in loads(options.full) if options.only != "felt" else ():
             rows += bench(work / "bench-0", load)
+        if options.only != "speed":
+            rows += Felt(work / "node").measure()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    if options.only != "speed":
-        rows += Felt().measure()
     report("cleaner", rows)
     return 0
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from tidelog.kernel.ids import Offset, TimestampMs
 from tidelog.kernel.ports import ByteView, Disk, Steps
@@ -22,6 +23,10 @@ from tidelog.storage.swapping import SEGMENT_SUFFIXES
 from tidelog.storage.txn_index import AbortedTxn
 from tidelog.wire.batch import BatchHeader
 
+_SYNC_EVERY_BYTES: Final = 4 << 20
+"""A journal (ext4) writes the data of other files with its own: whoever appends to a log waits for
+what has gathered here. So it never gathers."""
+
 
 class CleanedOutput:
     def __init__(
@@ -30,6 +35,7 @@ class CleanedOutput:
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
+        self._synced_size = 0
         try:
             self._begin(config)
         except OSError:
@@ -62,6 +68,9 @@ class CleanedOutput:
         segment.file.pwritev(buffers, segment.size)
         for header in headers:
             segment.note_batch(segment.size, header)
+        if segment.size - self._synced_size >= _SYNC_EVERY_BYTES:
+            segment.file.sync()
+            self._synced_size = segment.size
 
     def add_aborted(self, entries: Iterable[AbortedTxn]) -> None:
         for entry in entries:
