@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -63,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kit", action="append", choices=sorted(KITS))
+    parser.add_argument("--log", type=Path, help="what nodes and copiers say goes there")
     parser.add_argument("--fault", action="append", choices=[fault.name for fault in Fault])
     arguments = parser.parse_args(argv)
     drawn = random.Random(arguments.seed)
@@ -70,7 +73,18 @@ def main(argv: Sequence[str]) -> int:
     weights = [WEIGHTS[fault] for fault in wanted]
     faults = drawn.choices(wanted, weights, k=arguments.kills)
     log = NodeLog()
-    with LocalCluster(3, on_line=log.add) as cluster:
+    with ExitStack() as stack:
+        file = stack.enter_context(arguments.log.open("w")) if arguments.log else None
+
+        def note(line: str) -> None:
+            if file is not None:
+                print(f"{time.strftime('%X')} {line}", file=file, flush=True)
+
+        def on_line(node_id: int, line: str) -> None:
+            log.add(node_id, line)
+            note(f"node {node_id}: {line}")
+
+        cluster = stack.enter_context(LocalCluster(3, on_line=on_line))
         try:
             outcome = run_copiers(
                 cluster,
@@ -79,6 +93,7 @@ def main(argv: Sequence[str]) -> int:
                 label="soak",
                 seed=arguments.seed,
                 say=lambda line: print(line, flush=True),
+                note=note,
             )
         except Stalled as stalled:
             print(stalled)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -152,7 +152,8 @@ class CopierProcess:
 class Copies:
     """A target, and whoever copies to it at the moment."""
 
-    def __init__(self, servers: str, source: str, target: str, kit: str) -> None:
+    def __init__(self, servers: str, source: str, target: str, kit: str, note: Say) -> None:
+        self._note = note
         self.servers, self.source, self.target, self.kit = servers, source, target, kit
         self.name = f"{kit} to {target}"
         self.history = History()
@@ -171,6 +172,8 @@ class Copies:
         return CopierProcess(self, self._lives)
 
     def hear(self, told: dict[str, object]) -> None:
+        if "writes" not in told:
+            self._note(f"{self.kit}: {told}")
         with self._lock:
             match told:
                 case {"transaction": str(transaction), "writes": list(rows)}:
@@ -218,8 +221,9 @@ class Feeder(threading.Thread):
 class StabilityWatch(threading.Thread):
     """How long the last stable offset of any partition stood still with something above it."""
 
-    def __init__(self, servers: str, topics: Sequence[str]) -> None:
+    def __init__(self, servers: str, topics: Sequence[str], note: Say) -> None:
         super().__init__(daemon=True)
+        self._note = note
         self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         self._places = [TopicPartition(t, i) for t in topics for i in range(PARTITIONS)]
         self._is_stopping = threading.Event()
@@ -249,9 +253,17 @@ class StabilityWatch(threading.Thread):
         for place, answer in answers.items():
             try:
                 found[place.topic, place.partition] = answer.result(20).offset
-            except KafkaException:
-                continue
+            except KafkaException as error:
+                self._note(f"{place.topic}-{place.partition} cannot be asked: {error}")
+        if len(found) < len(self._places):
+            self._look_around()
         return found
+
+    def _look_around(self) -> None:
+        """The client keeps to the leaders it knows, and their epochs, until it is told others."""
+        for topic in {place.topic for place in self._places}:
+            with suppress(KafkaException):
+                self._admin.list_topics(topic, timeout=2)
 
     def _look(self, place: Partition, stable: int, end: int) -> None:
         """The end was asked for later, so a transaction may have begun in between: no matter."""
@@ -271,9 +283,16 @@ class CopierRun:
     """Two topics for each kit, a copier between them, and faults one after the other."""
 
     def __init__(
-        self, cluster: LocalCluster, kits: Sequence[str], *, seed: int, label: str, say: Say
+        self,
+        cluster: LocalCluster,
+        kits: Sequence[str],
+        *,
+        seed: int,
+        label: str,
+        say: Say,
+        note: Say,
     ) -> None:
-        self._cluster, self._say = cluster, say
+        self._cluster, self._say, self._note = cluster, say, note
         self._random = random.Random(seed)
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         self._source = f"source-{label}"
@@ -284,9 +303,9 @@ class CopierRun:
         self._feeder = Feeder(
             cluster.bootstrap, self._source, lambda: min(one.reached for one in self._copies)
         )
-        self._watch = StabilityWatch(cluster.bootstrap, targets)
+        self._watch = StabilityWatch(cluster.bootstrap, targets, note)
         self._copies = [
-            Copies(cluster.bootstrap, self._source, target, kit)
+            Copies(cluster.bootstrap, self._source, target, kit, note)
             for kit, target in zip(kits, targets, strict=True)
         ]
 
@@ -331,9 +350,11 @@ class CopierRun:
                 victim = self._victim(fault, copies)
                 whom = f" (node {victim})"
                 began, committed = time.monotonic(), copies.committed
+                self._note(f"killing node {victim}: {fault.value} of {copies.kit}")
                 self._cluster.kill(victim)
                 time.sleep(self._random.uniform(0.2, 2))
                 self._cluster.start_node(victim)
+                self._note(f"node {victim} is started")
         self._wait_for_commit(copies, committed + 1)  # the first may have been on its way
         gap_s = time.monotonic() - began
         self.outcome.gaps_s[fault].append(gap_s)
@@ -499,8 +520,10 @@ def run_copiers(
     label: str,
     seed: int = 1,
     say: Say = lambda line: None,
+    note: Say = lambda line: None,
 ) -> CopierRunOutcome:
-    run = CopierRun(cluster, kits, seed=seed, label=label, say=say)
+    """``say`` hears of every fault, ``note`` of every detail."""
+    run = CopierRun(cluster, kits, seed=seed, label=label, say=say, note=note)
     with run.under_way():
         for fault in faults:
             run.hit(fault)
