@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -222,6 +222,13 @@ def wait_until_committed(
 
 class Groups(Workload):
     name = "groups"
+    node_settings: Mapping[str, str] = {
+        "group.consumer.min.session.timeout.ms": str(_SESSION_MS),
+        "group.consumer.session.timeout.ms": str(_SESSION_MS),
+        "group.consumer.min.heartbeat.interval.ms": "1000",
+        "group.consumer.heartbeat.interval.ms": "1000",
+    }
+    """A member whose farewell was lost keeps its partitions for a session, else of 45 s."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
