@@ -51,7 +51,7 @@ def summary(outcome: CopierRunOutcome) -> str:
     lines += outcome.wrong + [repr(anomaly) for anomaly in outcome.anomalies[:20]]
     allowed_s = (TRANSACTION_MS + SWEEP_MS) / 1000
     lines.append(
-        f"{outcome.records} records fed to each copier; {outcome.aborted} transactions aborted, "
+        f"{outcome.records} records fed; {outcome.aborted} transactions aborted, "
         f"{outcome.begun_again} new producers; {len(outcome.wrong)} partitions differ, "
         f"{len(outcome.anomalies)} anomalies; the last stable offset stood still for at most "
         f"{outcome.longest_stall_s:.1f} s (goal: ≤ {allowed_s:g} s) "

@@ -150,7 +150,7 @@ class CopierProcess:
 
 
 class Copies:
-    """A target, and whoever copies to it at the moment."""
+    """A source, a target, and whoever copies from one to the other at the moment."""
 
     def __init__(self, servers: str, source: str, target: str, kit: str, note: Say) -> None:
         self._note = note
@@ -165,6 +165,7 @@ class Copies:
         self.last_words: list[str] = []
         self._lives = 0
         self._lock = threading.Lock()
+        self.feeder = Feeder(servers, source, lambda: self.reached)
         self.process = self.new_process()
 
     def new_process(self) -> CopierProcess:
@@ -192,7 +193,7 @@ class Copies:
 
 
 class Feeder(threading.Thread):
-    """Numbers, one after the other, to the partitions in turn; never far ahead of the copiers."""
+    """Numbers, one after the other, to the partitions in turn; never far ahead of the copier."""
 
     def __init__(self, servers: str, topic: str, reached: Callable[[], int]) -> None:
         super().__init__(daemon=True)
@@ -295,31 +296,29 @@ class CopierRun:
         self._cluster, self._say, self._note = cluster, say, note
         self._random = random.Random(seed)
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        self._source = f"source-{label}"
+        sources = [f"source-{label}-{kit}" for kit in kits]
         targets = [f"target-{label}-{kit}" for kit in kits]
-        for topic in (self._source, *targets):
+        for topic in (*sources, *targets):
             self._admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
         self.outcome = CopierRunOutcome()
-        self._feeder = Feeder(
-            cluster.bootstrap, self._source, lambda: min(one.reached for one in self._copies)
-        )
         self._watch = StabilityWatch(cluster.bootstrap, targets, note)
         self._copies = [
-            Copies(cluster.bootstrap, self._source, target, kit, note)
-            for kit, target in zip(kits, targets, strict=True)
+            Copies(cluster.bootstrap, source, target, kit, note)
+            for kit, source, target in zip(kits, sources, targets, strict=True)
         ]
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
         """At the end everything is copied and judged."""
-        self._feeder.start()
+        for copies in self._copies:
+            copies.feeder.start()
         self._watch.start()
         try:
             for copies in self._copies:
                 self._wait_for_commit(copies, copies.committed)
             yield
-            self._feeder.stop()
             for copies in self._copies:
+                copies.feeder.stop()
                 self._wait_until_copied(copies)
                 copies.process.stop()
             self._watch.stop()
@@ -442,11 +441,11 @@ class CopierRun:
                 "isolation.level": "read_committed",
             }
         )
-        places = [TopicPartition(self._source, index) for index in range(PARTITIONS)]
+        places = [TopicPartition(copies.source, index) for index in range(PARTITIONS)]
 
         def copied() -> bool:
             offsets = consumer.committed(places, 10)
-            return sum(max(0, place.offset) for place in offsets) == self._feeder.count
+            return sum(max(0, place.offset) for place in offsets) == copies.feeder.count
 
         self._wait(copied, lambda: self._standing(copies), lambda: copies.committed)
         consumer.close()
@@ -478,16 +477,16 @@ class CopierRun:
     # --- judging -----------------------------------------------------------------------
 
     def _judge(self) -> None:
-        self.outcome.records = self._feeder.count
         self.outcome.longest_stall_s = self._watch.longest_s
         self.outcome.blind_s = self._watch.blind_s
         for copies in self._copies:
+            self.outcome.records += copies.feeder.count
             self.outcome.aborted += copies.aborted
             self.outcome.begun_again += copies.begun_again
             found = read_committed(self._cluster.bootstrap, copies.target, PARTITIONS)
             for (topic, index), rows in found.items():
                 copied = [_number(value) for _, value in rows]
-                expected = list(range(index, self._feeder.count, PARTITIONS))
+                expected = list(range(index, copies.feeder.count, PARTITIONS))
                 if copied != expected:
                     self.outcome.wrong.append(f"{topic}-{index}: {_difference(copied, expected)}")
             copies.history.polls.append(poll_of("the last reader", found))
