@@ -18,7 +18,7 @@ from tidelog.kernel.errors import ErrorCode
 from tidelog.pipeline.cluster import Cluster, raise_on
 from tidelog.pipeline.connection import NO_ANSWER
 from tidelog.pipeline.decision import Transaction
-from tidelog.pipeline.errors import Fenced, NotOngoing
+from tidelog.pipeline.errors import BrokerRefused, Fenced, NotOngoing
 from tidelog.pipeline.positions import Place
 from tidelog.wire.protocol.kio_values import duration_i32
 
@@ -95,6 +95,11 @@ class Coordinators:
         from kio.schema.add_offsets_to_txn.v3.request import AddOffsetsToTxnRequest
         from kio.schema.txn_offset_commit.v3 import request as v3
 
+        if len(entries) > 1 and len(entries) > self._cluster.partition_count(MARKER_TOPIC):
+            raise BrokerRefused(
+                f"the list of this batch's transactions needs {len(entries)} partitions of "
+                f"{MARKER_TOPIC}, and there are fewer; write fewer partitions (coalesce)"
+            )
         group_id: Any = group
         who = _fields(transaction)
         self._ask(
