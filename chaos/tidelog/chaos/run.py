@@ -26,7 +26,7 @@ from tidelog.chaos.faults.view import AdminView
 from tidelog.chaos.history import FaultBand, RunEnd, RunHeader
 from tidelog.chaos.history_file import HistoryWriter
 from tidelog.chaos.recorder import Recorder
-from tidelog.chaos.run_options import RunFailed, RunOptions, check_options
+from tidelog.chaos.run_options import RunFailed, RunOptions, RunRefused, check_options
 from tidelog.chaos.run_sampler import Sampler
 from tidelog.chaos.run_status import Progress, Silence, Status, Throughput, is_whole
 from tidelog.chaos.run_topics import create_topics, remove_topics
@@ -41,6 +41,8 @@ _FIRST_ACK_S: Final = 60.0
 _WHOLE_S: Final = 60.0
 _BETWEEN_FAULTS_S: Final = 30.0
 _FIND_VICTIM_S: Final = 10.0
+_CALM_AFTER_S: Final = 3.0
+"""By then a node that was cut off or stopped knows what happened meanwhile."""
 _DRAIN_S: Final = 60.0
 _READ_S: Final = 180.0
 _HURRY_S: Final = 10.0
@@ -67,8 +69,11 @@ def run(
     Set ``interrupted`` from elsewhere (a signal handler) to have the run end early and in order.
     """
     check_options(options, target)
-    directory.mkdir(parents=True, exist_ok=True)
-    writer = HistoryWriter(directory / HISTORY_NAME)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        writer = HistoryWriter(directory / HISTORY_NAME)
+    except OSError as error:
+        raise RunRefused(f"no history can be written to {directory}: {error.strerror}") from error
     try:
         with _started(target):
             return _Run(
@@ -111,14 +116,31 @@ class _Run:
         self._progress = progress
         self._interrupted = interrupted
         self._recorder = Recorder(writer.note)
-        self._workload = _workload(options, target, self._recorder)
+        self._fault, self._healed_s = "", time.monotonic()
+        self._workload = self._make_workload()
         topics = [topic.name for topic in self._workload.topics]
         self._view = AdminView(target.bootstrap, topics, self._workload.groups)
         self._sampler = Sampler(target.bootstrap, topics, self._recorder)
         self._throughput = Throughput()
-        self._phase, self._fault, self._done = "starting", "", 0
+        self._phase, self._done = "starting", 0
         self._plan: Sequence[PlannedFault] = ()
         self._is_started = False
+
+    def _make_workload(self) -> Workload:
+        options = self._options
+        stage = Stage(
+            self._target.bootstrap,
+            self._recorder,
+            options.seed,
+            options.rate,
+            options.topic_prefix,
+            options.has_new_groups,
+            self._is_calm,
+        )
+        return WORKLOADS[options.workload].make(stage)
+
+    def _is_calm(self) -> bool:
+        return not self._fault and time.monotonic() - self._healed_s > _CALM_AFTER_S
 
     def go(self) -> RunResult:
         options, recorder = self._options, self._recorder
@@ -153,15 +175,13 @@ class _Run:
         )
         began_s = time.monotonic()
         end_s = began_s + options.duration_s
-        healed_s = began_s
         for planned in self._plan:
-            due_s = max(began_s + planned.at_s, healed_s + options.calm_s[0])
+            due_s = max(began_s + planned.at_s, self._healed_s + options.calm_s[0])
             self._wait(due_s - time.monotonic())
             self._wait_until_got_over(min(_BETWEEN_FAULTS_S, end_s - time.monotonic()))
             if self._is_over() or time.monotonic() + planned.duration_s > end_s:
                 break
             self._do(planned)
-            healed_s = time.monotonic()
         self._wait(end_s - time.monotonic())
         if self._done < len(self._plan) and not self._interrupted.is_set():
             self._recorder.note(
@@ -190,7 +210,7 @@ class _Run:
                 failure,
             )
         )  # fmt: skip
-        self._fault = ""
+        self._fault, self._healed_s = "", time.monotonic()
         self._done += 1
 
     def _apply(self, planned: PlannedFault) -> tuple[float, AppliedFault]:
@@ -346,19 +366,6 @@ class _Run:
                 self._sampler.latest,
             )
         )
-
-
-def _workload(options: RunOptions, target: Target, recorder: Recorder) -> Workload:
-    return WORKLOADS[options.workload].make(
-        Stage(
-            target.bootstrap,
-            recorder,
-            options.seed,
-            options.rate,
-            options.topic_prefix,
-            has_new_groups=options.has_new_groups,
-        )
-    )
 
 
 def _header(options: RunOptions, target: Target, workload: Workload) -> RunHeader:

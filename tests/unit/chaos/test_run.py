@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidelog.chaos.history import PartitionState, Sample
 from tidelog.chaos.recorder import Totals
+from tidelog.chaos.run import run
 from tidelog.chaos.run_given import GivenCluster
 from tidelog.chaos.run_options import RunOptions, RunRefused, check_options, split_names
 from tidelog.chaos.run_progress import PlainProgress, status_table
@@ -68,6 +70,13 @@ def test_all_that_stands_in_the_way_is_said_at_once() -> None:
     text = str(refused.value)
     assert "kill-leader needs 3 nodes, and there are 2" in text
     assert "delay, loss: iptables is missing" in text
+
+
+def test_a_place_that_takes_no_history_is_said_before_anything_starts(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("")
+    with pytest.raises(RunRefused, match="no history can be written to"):
+        run(options(), Stubborn(3), place)  # type: ignore[arg-type]
 
 
 def test_names_are_split_as_people_write_them() -> None:
