@@ -71,7 +71,8 @@ def decode_event(line: str) -> Event:
     kind = found.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise BadLine(f"its kind is {kind!r}; it must be one of {', '.join(_KINDS)}")
-    return _made(_KINDS[kind], found)
+    event: Event = _made(_KINDS[kind], found)
+    return event
 
 
 def _refuse_constant(name: str) -> NoReturn:
