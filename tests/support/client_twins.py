@@ -7,8 +7,8 @@ thread; what that one answers without waiting, the twin does, too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,26 +80,22 @@ class Kit:
         make = getattr(sync, kind)
         return lambda *args, **kwargs: Twin(make(*args, **kwargs))
 
-    def listener(self, **methods: Callable[[list[Any]], Any]) -> Any:
-        """Of functions that give a coroutine, or nothing; the twin's are run to their end."""
-        loop = asyncio.get_running_loop()
-
-        def run(method: Callable[[list[Any]], Any]) -> Callable[[list[Any]], None]:
-            def told(partitions: list[Any]) -> None:
-                asyncio.run_coroutine_threadsafe(_finish(method(partitions)), loop).result()
-
-            return told
-
-        if self.name == "asyncio":
-            found: Any = client.RebalanceListener()
-        else:
+    def listener(self, **methods: Callable[[list[Any]], Coroutine[Any, Any, None]]) -> Any:
+        """Of coroutine functions; the twin's wait for nothing and are run where they are told."""
+        found: Any = client.RebalanceListener()
+        if self.name != "asyncio":
             found = sync.RebalanceListener()
-            methods = {name: run(method) for name, method in methods.items()}
         for name, method in methods.items():
-            setattr(found, name, method)
+            setattr(found, name, method if self.name == "asyncio" else _in_place(method))
         return found
 
 
-async def _finish(found: Any) -> None:
-    if found is not None:
-        await found
+def _in_place(
+    method: Callable[[list[Any]], Coroutine[Any, Any, None]],
+) -> Callable[[list[Any]], None]:
+    def told(partitions: list[Any]) -> None:
+        with suppress(StopIteration):
+            method(partitions).send(None)
+            raise AssertionError("a listener of the synchronous twin waits for nothing")
+
+    return told

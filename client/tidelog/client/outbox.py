@@ -37,6 +37,7 @@ from tidelog.client.troubles import Troubles
 _POLL_S: Final = 0.1
 _CLOSE_SLICE_S: Final = 0.2
 _PURGE_S: Final = 1.0
+_PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 class Report(NamedTuple):
@@ -70,6 +71,8 @@ class Outbox:
         self._reports: deque[Report] = deque()
         self._handing_over = threading.Lock()
         self._is_closing = False
+        self._fatal: KafkaError | None = None
+        """After this error nothing can be sent any more."""
         self._server = threading.Thread(
             target=self._serve, name="tidelog-client-outbox", daemon=True
         )
@@ -93,7 +96,8 @@ class Outbox:
         except BufferError:
             return False
         except KafkaException as error:
-            raise from_exception(error, f"a record for topic {topic!r} was refused") from None
+            what = f"a record for topic {topic!r} was refused"
+            raise request_failed(self._fatal or error.args[0], what) from None
         return True
 
     def _note(self, ticket: object, error: KafkaError | None, message: Message) -> None:
@@ -101,8 +105,17 @@ class Outbox:
 
     def _serve(self) -> None:
         while not self._is_closing:
-            self.rd.poll(_POLL_S)
+            self._guarded(lambda: self.rd.poll(_POLL_S))
             self._hand_over()
+
+    def _guarded(self, call: Callable[[], int]) -> int:
+        """Polls raise what ends a producer, such as being fenced; then nothing waits any longer."""
+        try:
+            return call()
+        except KafkaException as error:
+            self._fatal = error.args[0]
+            self.rd.purge()
+            return len(self.rd)
 
     def _hand_over(self) -> None:
         with self._handing_over:
@@ -123,6 +136,8 @@ class Outbox:
                 message.timestamp()[1],
             )
         what = f"a record for topic {message.topic()!r} was not acknowledged"
+        if self._fatal is not None and report.error.code() in _PURGED:
+            return request_failed(self._fatal, what)
         if report.error.code() == MESSAGE_TIMED_OUT:
             waited_ms = self.config.librdkafka["message.timeout.ms"]
             what = f"{what} within delivery.timeout.ms={waited_ms}"
@@ -145,7 +160,8 @@ class Outbox:
         deadline = time.monotonic() + timeout_s
         while True:
             left_s = deadline - time.monotonic()
-            waiting = self.rd.flush(max(0.0, min(_CLOSE_SLICE_S, left_s)))
+            slice_s = max(0.0, min(_CLOSE_SLICE_S, left_s))
+            waiting = self._guarded(partial(self.rd.flush, slice_s))
             self._hand_over()
             if waiting == 0 or left_s <= 0:
                 return waiting
