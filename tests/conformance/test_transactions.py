@@ -166,7 +166,8 @@ def test_kafka_python_copies_exactly_once(cluster: LocalCluster) -> None:
 def test_a_copier_copies_exactly_once_though_it_and_brokers_are_killed(
     cluster: LocalCluster, kit: str, faults: list[Fault]
 ) -> None:
-    outcome = run_copiers(cluster, [kit], faults, label=uuid.uuid4().hex[:8])
+    label = uuid.uuid4().hex[:8]
+    outcome = run_copiers(cluster, [kit], faults, label=label, membership="static")
     assert outcome.wrong == [] and outcome.anomalies == []
     assert outcome.is_sound, f"the last stable offset stood still {outcome.longest_stall_s:.0f} s"
     assert outcome.records > 100

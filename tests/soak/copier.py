@@ -65,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kit", action="append", choices=sorted(KITS))
+    parser.add_argument("--membership", choices=["dynamic", "static"], default="dynamic")
     parser.add_argument("--log", type=Path, help="what nodes and copiers say goes there")
     parser.add_argument("--fault", action="append", choices=[fault.name for fault in Fault])
     arguments = parser.parse_args(argv)
@@ -91,6 +92,7 @@ def main(argv: Sequence[str]) -> int:
                 arguments.kit or sorted(KITS),
                 faults,
                 label="soak",
+                membership=arguments.membership,
                 seed=arguments.seed,
                 say=lambda line: print(line, flush=True),
                 note=note,

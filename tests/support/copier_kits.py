@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import confluent_kafka
@@ -43,12 +44,23 @@ class MustBeginAgain(Exception):
     """Only a new producer helps."""
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a copier is to do, and in whose name."""
+
+    servers: str
+    source: str
+    target: str
+    name: str
+    timeout_ms: int
+    is_static: bool
+    """Whether it takes its predecessor's place in the group at once (KIP-345)."""
+
+
 class Kit(Protocol):
     """One life of a copier; every call may raise ``MustAbort`` or ``MustBeginAgain``."""
 
-    def __init__(
-        self, servers: str, source: str, target: str, name: str, timeout_ms: int
-    ) -> None: ...
+    def __init__(self, work: Work) -> None: ...
 
     def open(self) -> None:
         """Fence whoever had the name before."""
@@ -101,12 +113,13 @@ def _debug() -> dict[str, str]:
 class ConfluentKit:
     """On librdkafka."""
 
-    def __init__(self, servers: str, source: str, target: str, name: str, timeout_ms: int) -> None:
-        self._source, self._target = source, target
+    def __init__(self, work: Work) -> None:
+        self._source, self._target = work.source, work.target
         self._consumer = Consumer(
             {
-                "bootstrap.servers": servers,
-                "group.id": group_of(name),
+                "bootstrap.servers": work.servers,
+                "group.id": group_of(work.name),
+                **({"group.instance.id": work.name} if work.is_static else {}),
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -116,9 +129,9 @@ class ConfluentKit:
         )
         self._producer = Producer(
             {
-                "bootstrap.servers": servers,
-                "transactional.id": name,
-                "transaction.timeout.ms": timeout_ms,
+                "bootstrap.servers": work.servers,
+                "transactional.id": work.name,
+                "transaction.timeout.ms": work.timeout_ms,
                 **_debug(),
             }
         )
@@ -203,17 +216,19 @@ _FATAL: Final = (
 class KafkaPythonKit(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
     """On kafka-python."""
 
-    def __init__(self, servers: str, source: str, target: str, name: str, timeout_ms: int) -> None:
-        self._source, self._target = source, target
+    def __init__(self, work: Work) -> None:
+        self._source, self._target = work.source, work.target
         self._member: Any = None
         self._positions: dict[kafka.TopicPartition, OffsetAndMetadata] = {}
         with _told():
-            self._connect(servers.split(","), name, timeout_ms)
+            self._connect(work)
 
-    def _connect(self, hosts: list[str], name: str, timeout_ms: int) -> None:
+    def _connect(self, work: Work) -> None:
+        hosts = work.servers.split(",")
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=hosts,
-            group_id=group_of(name),
+            group_id=group_of(work.name),
+            group_instance_id=work.name if work.is_static else None,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -223,8 +238,8 @@ class KafkaPythonKit(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
         )
         self._producer = kafka.KafkaProducer(
             bootstrap_servers=hosts,
-            transactional_id=name,
-            transaction_timeout_ms=timeout_ms,
+            transactional_id=work.name,
+            transaction_timeout_ms=work.timeout_ms,
             reconnect_backoff_max_ms=1_000,
         )
 

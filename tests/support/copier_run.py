@@ -93,7 +93,7 @@ class CopierProcess:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, str(_COPIER), copies.kit, copies.servers, copies.source),
-                *(copies.target, copies.name, str(life), str(TRANSACTION_MS)),
+                *(copies.target, copies.name, str(life), str(TRANSACTION_MS), copies.membership),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -152,7 +152,10 @@ class CopierProcess:
 class Copies:
     """A source, a target, and whoever copies from one to the other at the moment."""
 
-    def __init__(self, servers: str, source: str, target: str, kit: str, note: Say) -> None:
+    def __init__(
+        self, servers: str, source: str, target: str, kit: str, membership: str, note: Say
+    ) -> None:
+        self.membership = membership
         self._note = note
         self.servers, self.source, self.target, self.kit = servers, source, target, kit
         self.name = f"{kit} to {target}"
@@ -290,6 +293,7 @@ class CopierRun:
         *,
         seed: int,
         label: str,
+        membership: str,
         say: Say,
         note: Say,
     ) -> None:
@@ -303,7 +307,7 @@ class CopierRun:
         self.outcome = CopierRunOutcome()
         self._watch = StabilityWatch(cluster.bootstrap, targets, note)
         self._copies = [
-            Copies(cluster.bootstrap, source, target, kit, note)
+            Copies(cluster.bootstrap, source, target, kit, membership, note)
             for kit, source, target in zip(kits, sources, targets, strict=True)
         ]
 
@@ -517,12 +521,18 @@ def run_copiers(
     faults: Sequence[Fault],
     *,
     label: str,
+    membership: str = "dynamic",
     seed: int = 1,
     say: Say = lambda line: None,
     note: Say = lambda line: None,
 ) -> CopierRunOutcome:
-    """``say`` hears of every fault, ``note`` of every detail."""
-    run = CopierRun(cluster, kits, seed=seed, label=label, say=say, note=note)
+    """``say`` hears of every fault, ``note`` of every detail.
+
+    With a ``static`` membership the next process need not wait until the group misses the last.
+    """
+    run = CopierRun(
+        cluster, kits, seed=seed, label=label, membership=membership, say=say, note=note
+    )
     with run.under_way():
         for fault in faults:
             run.hit(fault)

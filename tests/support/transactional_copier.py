@@ -1,6 +1,7 @@
-"""A program that reads one topic and writes another, exactly once, and tells what it did.
+r"""A program that reads one topic and writes another, exactly once, and tells what it did.
 
-    python tests/support/transactional_copier.py KIT SERVERS SOURCE TARGET NAME LIFE TIMEOUT_MS
+    python tests/support/transactional_copier.py KIT SERVERS SOURCE TARGET NAME LIFE TIMEOUT_MS \
+        static|dynamic
 
 Consume, transform, produce (KIP-98, KIP-447): what is read, what is written and how far was read
 belong to one transaction. Every attempt writes values of its own (the input and the number of the
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
-from copier_kits import KITS, Kit, MustAbort, MustBeginAgain, Read
+from copier_kits import KITS, Kit, MustAbort, MustBeginAgain, Read, Work
 
 from tidelog.testing.checkers import End, Outcome, Poll, Seen, TransactionalHistory, Write
 
@@ -47,23 +48,9 @@ class History:
 class Copier:
     """Copies until asked to stop; whatever goes wrong is answered as the client's manual says."""
 
-    def __init__(
-        self,
-        bootstrap: str,
-        source: str,
-        target: str,
-        name: str,
-        *,
-        kit: type[Kit],
-        life: str,
-        timeout_ms: int,
-        tell: Tell,
-    ) -> None:
+    def __init__(self, kit: type[Kit], work: Work, life: str, tell: Tell) -> None:
         """``life`` makes the values of several copiers of one name differ."""
-        self._name = name
-        self._kit, self._life, self._timeout_ms, self._tell = kit, life, timeout_ms, tell
-        self._servers = bootstrap
-        self._from_topic, self._to_topic = source, target
+        self._kit, self._work, self._life, self._tell = kit, work, life, tell
         self._attempt = 0
         self._is_stopping = threading.Event()
 
@@ -80,9 +67,7 @@ class Copier:
 
     def _live(self) -> None:
         """One life of the program: until a fatal error, which only a new producer survives."""
-        kit = self._kit(
-            self._servers, self._from_topic, self._to_topic, self._name, self._timeout_ms
-        )
+        kit = self._kit(self._work)
         try:
             kit.open()
             while not self._is_stopping.is_set():
@@ -94,7 +79,7 @@ class Copier:
     def _copy(self, kit: Kit, read: Read) -> None:
         self._attempt += 1
         attempt = f"{self._life}.{self._attempt}"
-        transaction = f"{self._name}-{attempt}"
+        transaction = f"{self._work.name}-{attempt}"
         rows = [(partition, f"{value}@{attempt}") for partition, value in read]
         self._tell({"transaction": transaction, "writes": rows})
         outcome = Outcome.UNKNOWN
@@ -155,23 +140,15 @@ def poll_of(reader: str, found: dict[Partition, list[tuple[int, str]]]) -> Poll:
 
 
 def main(argv: Sequence[str]) -> int:
-    kit, servers, source, target, name, life, timeout_ms = argv
+    kit, servers, source, target, name, life, timeout_ms, membership = argv
     faulthandler.register(signal.SIGUSR1)  # where does it hang?
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
 
     def tell(told: dict[str, object]) -> None:
         print(json.dumps(told), flush=True)
 
-    copier = Copier(
-        servers,
-        source,
-        target,
-        name,
-        kit=KITS[kit],
-        life=life,
-        timeout_ms=int(timeout_ms),
-        tell=tell,
-    )
+    work = Work(servers, source, target, name, int(timeout_ms), membership == "static")
+    copier = Copier(KITS[kit], work, life, tell)
 
     def await_end_of_input() -> None:
         sys.stdin.read()
