@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import pytest
 from pretended_transactions import PretendedTransactions
+from sink_job import QUERY, Died, Job, Row, drive
 
 from tidelog.pipeline.decision import (
     MAX_ENTRY_BYTES,
@@ -24,103 +22,13 @@ from tidelog.pipeline.errors import (
     BrokerUnavailable,
     DecidedButLost,
     Fenced,
-    PipelineError,
 )
-from tidelog.pipeline.two_phase import Plan, Prepared, TwoPhase
-
-QUERY = "11111111-2222-3333-4444-555555555555"
 
 
-class Died(BaseException):
-    """The process that ran the step is gone."""
-
-
-class Process:
-    """What a process sees of the brokers: nothing any more once it is dead."""
-
-    def __init__(self, brokers: PretendedTransactions) -> None:
-        self._brokers = brokers
-        self.is_dead = False
-
-    def __getattr__(self, name: str) -> Any:
-        if self.is_dead:
-            raise Died("long ago")
-        return getattr(self._brokers, name)
-
-
-class Row(NamedTuple):
-    batch: int
-    number: int
-
-
-@dataclass
-class Job:
-    """A query as Spark runs it: each batch until it is in the commit log, whatever dies."""
-
-    brokers: PretendedTransactions
-    dies: Callable[[str], bool] = lambda step: False
-    prefix: str = "p"
-    batch: int = 0
-    starts: int = 0
-    run: str = ""
-    steps: list[str] = field(default_factory=list)
-    rng: random.Random = field(default_factory=lambda: random.Random(5))
-
-    process: Process | None = None
-
-    def reached(self, step: str) -> None:
-        self.steps.append(step)
-        if self.dies(step):
-            if self.process is not None:
-                self.process.is_dead = True
-            raise Died(step)
-
-    def protocol(self) -> TwoPhase:
-        """In a process of its own, as Spark does it."""
-        self.process = Process(self.brokers)
-        return TwoPhase(self.process, self.prefix, 60_000, self.reached)
-
-    def start(self) -> None:
-        self.starts += 1
-        self.run = f"{self.starts:08x}"
-
-    def run_batch(self, rows: int = 6) -> None:
-        """``Died`` if the driver does, other errors if Spark would end the query."""
-        plan = self.protocol().plan()
-        tasks = self.rng.choice((1, 2, 3))  # a repeated batch may be cut otherwise
-        done: list[Prepared | None] = [self.task(plan, n, tasks, rows) for n in range(tasks)]
-        known = [one for one in done if one is not None]
-        try:
-            if len(known) < tasks:
-                raise BrokerUnavailable("a task failed too often")
-            self.protocol().commit(known, self.batch)
-        except Exception:
-            self.protocol().abort(known[0].driver if known else None)
-            raise
-        self.batch += 1
-
-    def task(self, plan: Plan, number: int, tasks: int, rows: int) -> Prepared | None:
-        for attempt in range(3):
-            name = Task(self.run, number, attempt)
-
-            def write(transaction: Transaction) -> int:
-                mine = [row for row in range(rows) if row % tasks == number]
-                for row in mine:
-                    self.brokers.produce(transaction, Row(self.batch, row))
-                self.reached("task-sent-some")
-                return len(mine)
-
-            try:
-                return self.protocol().prepare(plan, QUERY, self.batch, name, write)
-            except Died as death:
-                if not str(death).startswith("task"):
-                    raise
-        return None
-
-    def all_is_well(self, batches: int, rows: int = 6) -> bool:
-        wanted = [Row(batch, row) for batch in range(batches) for row in range(rows)]
-        seen = [row for row in self.brokers.visible if isinstance(row, Row)]
-        return sorted(seen) == wanted and not self.brokers.open_transactions("p")
+def all_is_well(job: Job, batches: int, rows: int = 6) -> bool:
+    wanted = [Row(batch, row) for batch in range(batches) for row in range(rows)]
+    seen = [row for row in job.brokers.visible if isinstance(row, Row)]
+    return sorted(seen) == wanted and not job.brokers.open_transactions("p")
 
 
 def test_three_batches_without_any_fault() -> None:
@@ -128,7 +36,7 @@ def test_three_batches_without_any_fault() -> None:
     job.start()
     for _ in range(3):
         job.run_batch()
-    assert job.all_is_well(3)
+    assert all_is_well(job, 3)
     assert job.steps[0] == "plan-fenced" and job.steps[-1] == "commit-done"
 
 
@@ -150,7 +58,7 @@ def test_a_death_at_each_step(step: str, nth: int) -> None:
     job = Job(PretendedTransactions(), dies)
     drive(job, batches=4)
     assert left[0] <= 0, "the step was reached"
-    assert job.all_is_well(4)
+    assert all_is_well(job, 4)
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -158,21 +66,7 @@ def test_deaths_wherever_they_fall(seed: int) -> None:
     rng = random.Random(seed)
     job = Job(PretendedTransactions(), lambda step: rng.random() < 0.08, rng=rng)
     drive(job, batches=5)
-    assert job.all_is_well(5)
-
-
-def drive(job: Job, batches: int) -> None:
-    """Start the driver again until all batches are in the commit log."""
-    while job.batch < batches:
-        job.start()
-        try:
-            while job.batch < batches:
-                job.run_batch()
-        except (Died, PipelineError):
-            continue
-    job.dies = lambda step: False
-    job.start()
-    job.protocol().plan()  # the next batch, were there one
+    assert all_is_well(job, 5)
 
 
 def test_a_replay_of_a_decided_batch_writes_nothing() -> None:
@@ -184,7 +78,7 @@ def test_a_replay_of_a_decided_batch_writes_nothing() -> None:
     plan = job.protocol().plan()
     assert plan.decided is not None and plan.decided.covers(QUERY, 0)
     job.run_batch()
-    assert job.all_is_well(1)
+    assert all_is_well(job, 1)
     assert "commit-repeated" in job.steps
 
 
@@ -218,7 +112,7 @@ def test_a_driver_that_was_overtaken_is_fenced_and_disturbs_nobody() -> None:
     old.protocol().abort(plan.driver)
     new.batch = 1
     new.run_batch()
-    assert new.all_is_well(2)
+    assert all_is_well(new, 2)
 
 
 def test_a_stale_plan_does_not_abort_what_a_younger_driver_decided() -> None:
@@ -241,7 +135,7 @@ def test_a_stale_plan_does_not_abort_what_a_younger_driver_decided() -> None:
     new.dies = lambda step: False
     new.start()
     new.run_batch()
-    assert new.all_is_well(1)
+    assert all_is_well(new, 1)
 
 
 def test_an_attempt_that_lost_the_race_is_aborted() -> None:
@@ -259,7 +153,7 @@ def test_an_attempt_that_lost_the_race_is_aborted() -> None:
     early = brokers.begin(Task(job.run, 0, 0).id("p"), 1)
     assert slow.transaction is not None
     job.protocol().commit([winner], 0)
-    assert job.all_is_well(1, rows=1)
+    assert all_is_well(job, 1, rows=1)
     with pytest.raises(Fenced):
         brokers.produce(early, Row(0, 0))
 
@@ -274,7 +168,7 @@ def test_a_transaction_that_timed_out_is_noticed_before_the_decision() -> None:
     with pytest.raises(BrokerUnavailable, match=r"took longer than kafka.transaction.timeout.ms"):
         job.protocol().commit([done], 0)
     job.run_batch()
-    assert job.all_is_well(1)
+    assert all_is_well(job, 1)
 
 
 def test_a_decided_transaction_that_was_lost_is_an_error_every_time() -> None:

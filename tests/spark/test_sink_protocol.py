@@ -1,0 +1,98 @@
+"""The exactly-once protocol against real brokers, without Spark: dozens of deaths in seconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from sink_job import Job, Row, drive
+from spark_topics import Topics
+
+from tidelog.kernel.errors import ErrorCode
+from tidelog.pipeline.cluster import Cluster
+from tidelog.pipeline.coordinators import Coordinators
+from tidelog.pipeline.decision import Transaction
+from tidelog.pipeline.produce_message import VERSION, produce_body, read_produced
+from tidelog.pipeline.sink_options import parse_sink_options
+from tidelog.pipeline.source_options import BATCH
+from tidelog.wire.protocol.apis import ApiKey
+from tidelog.wire.records import Record, build_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+class RealBrokers(Coordinators):
+    """Rows go to partition 0 or 1, a batch each."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        super().__init__(cluster)
+        self._brokers = cluster
+        self._topic = topic
+        self._sequences: dict[tuple[Transaction, int], int] = {}
+
+    def produce(self, transaction: Transaction, row: Row) -> None:
+        place = self._topic, row.number % 2
+        self.add_partitions(transaction, [place])
+        sequence = self._sequences.get((transaction, place[1]), 0)
+        self._sequences[transaction, place[1]] = sequence + 1
+        value = b"%d %d" % row
+        batch = build_batch(
+            [Record(0, 1, None, value, ())], base_offset=0, producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch, base_sequence=sequence, is_transactional=True,
+        )  # fmt: skip
+        leader = self._brokers.leader(place)
+        leader.send(ApiKey.PRODUCE, VERSION, produce_body(transaction.id, 30_000, [(place, batch)]))
+        [result] = read_produced(leader.receive()).values()
+        assert result.error is ErrorCode.NONE, result
+
+
+@pytest.fixture
+def brokers_seen(topics: Topics) -> Iterator[Cluster]:
+    given = {"kafka.bootstrap.servers": topics.bootstrap}
+    running = Cluster(parse_sink_options(given, BATCH))
+    yield running
+    running.close()
+
+
+def committed(topics: Topics, topic: str) -> list[Row]:
+    settings: Any = {"group.id": "reader", "isolation.level": "read_committed"}
+    settings |= {"enable.partition.eof": True, "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": topics.bootstrap, **settings})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
+    rows: list[Row] = []
+    ended: set[int | None] = set()
+    while len(ended) < 2:
+        message = consumer.poll(30)
+        assert message is not None
+        error = message.error()
+        if error is None:
+            rows.append(Row(*map(int, (message.value() or b"").split())))
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            ended.add(message.partition())
+    consumer.close()
+    return sorted(rows)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_row_once_and_nothing_left_open(
+    topics: Topics, brokers_seen: Cluster, seed: int
+) -> None:
+    topic = topics.create(partitions=2)
+    brokers = RealBrokers(brokers_seen, topic)
+    rng = random.Random(seed)
+    deaths: list[str] = []
+
+    def dies(step: str) -> bool:
+        is_death = rng.random() < 0.12
+        deaths.extend([step] if is_death else [])
+        return is_death
+
+    job = Job(brokers, dies, prefix=f"protocol-{topic}", rng=rng)
+    drive(job, batches=6)
+    assert len(deaths) >= 5, "so many that it means something"
+    assert committed(topics, topic) == [Row(batch, row) for batch in range(6) for row in range(6)]
+    assert brokers.open_transactions(f"protocol-{topic}") == []
