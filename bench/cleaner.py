@@ -32,6 +32,7 @@ from bench.table import Row, report
 from tidelog.kernel.ids import LeaderEpoch, PartitionIndex, TimestampMs, TopicPartition
 from tidelog.kernel.ports import in_one_go
 from tidelog.kernel.real import OsDisk, SystemRandom
+from tidelog.kernel.real.process_offload import WORKER_ENVIRONMENT
 from tidelog.kernel.settings import Settings, TopicConfig
 from tidelog.simulation import kafka_messages as messages
 from tidelog.storage.cleaner.cleaning import NO_FLOOR, LogCleaner
@@ -319,7 +320,16 @@ def loads(is_full: bool) -> list[Load]:
     ]
 
 
+def as_a_worker() -> None:
+    """Go on in the environment that a node gives to the process that cleans its logs."""
+    if WORKER_ENVIRONMENT.items() <= os.environ.items():
+        return
+    command = (sys.executable, "-m", "bench.cleaner", *sys.argv[1:])
+    os.execve(sys.executable, command, {**os.environ, **WORKER_ENVIRONMENT})
+
+
 def main() -> int:
+    as_a_worker()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="1 M and 10 M keys (minutes, 5 GiB)")
     parser.add_argument("--only", choices=("speed", "felt"), help="one half of it")

@@ -32,8 +32,18 @@ _log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 300.0
 _GRACE_S: Final = 10.0
-_ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Numerical libraries would otherwise start a thread for each core, for work that has one."""
+WORKER_ENVIRONMENT: Final = {
+    # Numerical libraries would start a thread for each core, for work that has one.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    # Arrays of some megabytes come and go all the time: without these the allocator (glibc) gives
+    # each back to the system, which has to clear the next one. It costs a tenth of the time.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_TOP_PAD_": str(16 << 20),
+}
+"""What is set for every worker, whatever this process has."""
 
 
 class _Process:
@@ -168,6 +178,6 @@ class WorkerProcesses:
 def _launch(module: str, link: socket.socket) -> subprocess.Popen[bytes]:
     # Not with the loop's own means: they fork, and run the handlers that other libraries have
     # registered for that (gRPC); here the system starts the program directly.
-    environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), WORKER_OF: str(os.getpid())}
+    environment = {**os.environ, **WORKER_ENVIRONMENT, WORKER_OF: str(os.getpid())}
     command = (sys.executable, "-m", module)
     return subprocess.Popen(command, stdin=link.fileno(), stdout=2, env=environment)

@@ -79,8 +79,15 @@ class KeyDigests:
     def _add(self, sums: list[UInt64s], rows: slice | Int64s, word: UInt64s, at: int) -> None:
         low, high = word & _LOW, word >> _HALF
         lower, upper = self._multipliers[2 + at // 4], self._multipliers[3 + at // 4]
+        product, other = np.empty_like(low), np.empty_like(low)
         for i in range(_HASHES):
-            sums[i][rows] += low * lower[i] + high * upper[i]
+            np.multiply(low, lower[i], out=product)
+            np.multiply(high, upper[i], out=other)
+            product += other
+            if isinstance(rows, slice):
+                sums[i] += product
+            else:
+                sums[i][rows] += product
 
     def _add_long(
         self, buffer: Bytes, starts: Int64s, lengths: Int64s, first: UInt64s, last: UInt64s

@@ -17,12 +17,15 @@ Importing this module imports numpy.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tidelog.storage.cleaner.digests import Digests
 from tidelog.wire.varint_columns import Int64s
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
 SLOT_BYTES: Final = 24
 _FEW: Final = 64
@@ -90,25 +93,32 @@ class OffsetMap:
         slots, steps = self._probes(digests)
         stored = offsets + 1
         while len(stored):
-            is_free = self._offsets[slots] == 0
-            if bool(is_free.any()):
-                self._claim(slots[is_free], first[is_free], last[is_free])
             held = self._table.take(slots, axis=0)
-            is_mine = (held[:, 0] == first) & (held[:, 1] == last)
-            np.maximum.at(self._offsets, slots[is_mine], stored[is_mine])
-            rest = np.flatnonzero(~is_mine)
+            is_free = held[:, 2] == 0
+            is_settled = (held[:, 0] == first) & (held[:, 1] == last) & ~is_free
+            mine = np.flatnonzero(is_settled)
+            # Of a key that comes more than once the last one is the newest, and the last one that
+            # is stored stays (numpy: "the last value remains").
+            self._offsets[slots[mine]] = np.maximum(held[mine, 2], stored[mine])
+            free = np.flatnonzero(is_free)
+            if len(free):
+                is_settled[free] = self._claim(slots[free], first[free], last[free], stored[free])
+            rest = np.flatnonzero(~is_settled)
             first, last, stored, steps = first[rest], last[rest], stored[rest], steps[rest]
-            slots = self._next(slots[rest], steps)
+            slots = slots[rest]
+            # Who lost a free slot looks at it again: it may have gone to the same key.
+            slots = np.where(is_free[rest], slots, self._next(slots, steps))
 
-    def _claim(self, slots: Int64s, first: Int64s, last: Int64s) -> None:
-        """Give each free slot to one of the keys that want it."""
-        marks = np.arange(-1, -1 - len(slots), -1)
-        self._offsets[slots] = marks
-        has_won = self._offsets[slots] == marks
-        slots = slots[has_won]
-        self._table[slots, 0] = first[has_won]
-        self._table[slots, 1] = last[has_won]
-        self.size += len(slots)
+    def _claim(self, slots: Int64s, first: Int64s, last: Int64s, stored: Int64s) -> Bools:
+        """Give each free slot to one of the keys that want it; who has got one."""
+        self._offsets[slots] = stored
+        has_won: Bools = self._offsets[slots] == stored  # no two offsets are the same
+        won = np.flatnonzero(has_won)
+        slots = slots[won]
+        self._table[slots, 0] = first[won]
+        self._table[slots, 1] = last[won]
+        self.size += len(won)
+        return has_won
 
     def get(self, digests: Digests) -> Int64s:
         """The newest offset of each key; −1 if it is not there."""
