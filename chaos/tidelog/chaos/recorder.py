@@ -46,7 +46,10 @@ class Recorder:
         return self._totals
 
     def is_acknowledging(self, since_ms: float) -> bool:
-        """Every partition that ever acknowledged a write has done so since then."""
+        """Every partition that ever acknowledged a write has done so since then.
+
+        Writes in transactions do not count: they come when their writer's turn comes.
+        """
         with self._lock:
             return all(at_ms > since_ms for at_ms in self._acknowledged_ms.values())
 
@@ -82,7 +85,8 @@ class Recorder:
         with self._lock:
             self._number += 1
             self._count(verb, outcome, len(seen))
-            if verb is Verb.APPEND and outcome is Outcome.OK and ended_ms is not None:
+            is_write = verb is Verb.APPEND and outcome is Outcome.OK and not transaction
+            if is_write and ended_ms is not None:
                 self._acknowledged_ms[topic, partition] = ended_ms
             self._sink(
                 Operation(

@@ -106,8 +106,9 @@ def test_the_recorder_numbers_operations_and_counts_records() -> None:
 
 def test_the_recorder_knows_which_partitions_go_on() -> None:
     events: list[Event] = []
-    times_s = iter([0.0, 1.0, 2.0, 3.0])
+    times_s = iter([0.0, 0.5, 1.0, 2.0, 3.0])
     recorder = Recorder(events.append, lambda: next(times_s))
+    recorder.operation("c", Verb.APPEND, 0.0, Outcome.OK, topic="out", transaction="c-1")
     recorder.operation("w", Verb.APPEND, 0.0, Outcome.OK, topic="t", partition=0)
     recorder.operation("w", Verb.APPEND, 0.0, Outcome.OK, topic="t", partition=1)
     assert recorder.is_acknowledging(900.0) and not recorder.is_acknowledging(1500.0)

@@ -29,7 +29,7 @@ from tidelog.chaos.workloads.reader import note_poll
 from tidelog.chaos.workloads.stage import Stage, TopicPlan, Worker, client_settings
 from tidelog.chaos.workloads.values import encode_value
 
-_BATCH: Final = 100
+_BATCH: Final = 500
 _CALL_S: Final = 15.0
 _TRANSACTION_MS: Final = 20_000
 _SESSION_MS: Final = 6_000
