@@ -156,7 +156,7 @@ bench-spark: .venv/.spark
 
 .PHONY: $(addprefix bench-,$(BENCHES))
 $(addprefix bench-,$(BENCHES)): bench-%: .venv/.dev
-	$(V)/python -m bench.$*
+	$(V)/python -m bench.$* $(ARGS)
 
 .PHONY: bench-report
 bench-report: .venv/.base  ## print the results of all benchmarks
