@@ -57,6 +57,7 @@ SHELLS = [
     "pipeline/tidelog/pipeline/jobs/replay.py",
     "pipeline/tidelog/pipeline/jobs/session.py",
     "pipeline/tidelog/pipeline/jobs/snapshot.py",
+    "pipeline/tidelog/pipeline/jobs/verify.py",
     "pipeline/tidelog/pipeline/segments_source.py",
     "pipeline/tidelog/pipeline/sink.py",
     "pipeline/tidelog/pipeline/sink_once.py",

@@ -315,6 +315,31 @@ def audit(
 
 
 @app.command()
+def verify(
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="history.jsonl of a run.")],
+    master: Master = None,
+    conf: Conf = None,
+    metrics_file: MetricsFile = None,
+    json: AsJson = False,
+) -> None:
+    """Judge a history of tidelog chaos that is too large for tidelog chaos check; 1: anomalies."""
+    with reported():
+        from tidelog.cli.chaos_part import judge_part
+        from tidelog.cli.failures import CommandFailed
+        from tidelog.cli.pipeline import HowToRun, pairs, run_job
+        from tidelog.pipeline.jobs.verify import verify as run
+
+        how = HowToRun(master, pairs("--conf", conf), json, metrics_file, {"history": history})
+        summary = run_job(
+            "verify",
+            how,
+            lambda spark, progress: run(spark, history, judge_part, progress=progress).summary,
+        )
+        if summary.problems:
+            raise CommandFailed("the history shows what must not be")
+
+
+@app.command()
 def script() -> None:
     """Print the path of a file to give to spark-submit, in front of a job and its options."""
     from tidelog.cli import pipeline_main

@@ -25,6 +25,7 @@ from tidelog.pipeline.jobs.lake_log import (
 from tidelog.pipeline.jobs.records import LakePlace, SegmentsPlace, TopicPlace, parse_place
 from tidelog.pipeline.jobs.replay_plan import pause_s, plan_replay, read_plan, write_plan
 from tidelog.pipeline.jobs.summary import Summary
+from tidelog.pipeline.jobs.verify_parts import parts_of
 from tidelog.pipeline.planner import OffsetRange
 
 T0, T1 = ("t", 0), ("t", 1)
@@ -195,6 +196,20 @@ def test_only_what_both_sides_should_have_is_compared() -> None:
         "partition 1 is missing on the right",
         "partition 3 is missing on the left",
     ]
+
+
+# --- verdicts --------------------------------------------------------------------------------
+
+
+def test_partitions_are_judged_together_only_if_they_hang_together() -> None:
+    places = [("t", n) for n in range(5)] + [("u", 0)]
+    links = [[("t", 1), ("t", 2)], [("u", 0), ("t", 2)]]
+    parts = parts_of(places, places, links)
+    assert parts["t", 1] == parts["t", 2] == parts["u", 0]
+    assert len(set(parts.values())) == 4 and parts.keys() == set(places)
+    unwritten = parts_of([("t", 0), ("t", 1)], [("t", 2), ("u", 0)], [])
+    assert unwritten["t", 2] == unwritten["t", 0] != unwritten["t", 1]
+    assert unwritten["u", 0] not in {unwritten["t", 0], unwritten["t", 1]}
 
 
 # --- what people say and are told --------------------------------------------------------------
