@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from near_workers import NearWorkers
 from replica_lab import Lab, LabNode, in_lab
 
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import LeaderEpoch, NodeId, Offset, PartitionIndex, TopicPartition
+from tidelog.kernel.ports import WorkerLost, Workers
 from tidelog.replication.cleaners import LogCleaners
 from tidelog.replication.follower import Fetched, FollowerPartition, LocalLog
 from tidelog.simulation.random import SimRandom
+from tidelog.storage.cleaner.pass_messages import Begin, Question, Work
 from tidelog.storage.cleaner.plan import Hold
 from tidelog.storage.epoch_cache import UNDEFINED_END, EpochEnd
 from tidelog.storage.names import LOG_SUFFIX
@@ -29,14 +32,16 @@ COMPACTED = {
 class Cleaned:
     """A lab whose nodes clean; every write closes the segment before it."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, *, begins: bool = True) -> None:
         self.lab = lab
         self.cleaners: dict[int, LogCleaners] = {}
         for number, node in lab.nodes.items():
-            self.begin(number, node)
+            if begins:
+                self.begin(number, node)
 
-    def begin(self, number: int, node: LabNode) -> None:
-        cleaners = self.cleaners[number] = LogCleaners(node.replicas, SimRandom(number))
+    def begin(self, number: int, node: LabNode, workers: Workers | None = None) -> None:
+        cleaners = LogCleaners(node.replicas, SimRandom(number), workers)
+        self.cleaners[number] = cleaners
         node.tasks.append(asyncio.get_running_loop().create_task(cleaners.run()))
 
     async def write(self, ref: PartitionRef, **pairs: str | None) -> None:
@@ -225,6 +230,37 @@ def test_a_node_stops_while_it_cleans() -> None:
         assert node.values(ref)[-1] == "4"
 
     with_cleaners(script)
+
+
+def test_a_worker_that_dies_costs_time_and_nothing_else() -> None:
+    async def script(lab: Lab, cleaned: Cleaned) -> None:
+        lives, left = iter((0, 2, 1)), 0
+
+        def mortal(question: Question) -> None:
+            nonlocal left
+            if isinstance(question, Begin):
+                left = next(lives, 100)
+            elif isinstance(question, Work):
+                left -= 1
+                if left < 0:
+                    raise WorkerLost("it was killed")
+
+        workers = {n: NearWorkers(node.disk, mortal) for n, node in lab.nodes.items()}
+        for number, node in lab.nodes.items():
+            cleaned.begin(number, node, workers[number])
+        ref = await lab.create("t", (1,), **COMPACTED, min_insync_replicas="1")
+        for turn in range(6):
+            await cleaned.write(ref, a=f"a{turn}", b=f"b{turn}")
+        await lab.until(lambda: lab.nodes[1].partition(ref).clean_point >= 10)
+        assert lab.nodes[1].values(ref) == ["a4", "b4", "a5", "b5"]
+        assert next(lives, None) is None  # all those deaths were died
+        names = lab.nodes[1].disk.list_dir(lab.nodes[1].partition(ref).log.directory)
+        assert [name for name in names if name.endswith((".cleaned", ".swap"))] == []
+
+    async def run(lab: Lab) -> None:
+        await script(lab, Cleaned(lab, begins=False))
+
+    in_lab(run, log_cleaner_backoff_ms="50", log_cleaner_dedupe_buffer_size=str(1 << 20))
 
 
 def test_a_follower_believes_only_what_its_present_leader_told() -> None:

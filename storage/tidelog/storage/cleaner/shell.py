@@ -8,6 +8,7 @@ the simulation. The work, the limit of bytes per second and the ways to end it a
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -30,6 +31,8 @@ from tidelog.storage.cleaner.throttle import Throttle
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 _BYTES_PER_QUESTION: Final = float(16 << 20)
 """What a worker does without looking up: a tenth of a second's work."""
 
@@ -47,12 +50,26 @@ async def clean(
     nothing behind but the segments that were swapped in already, which is no harm.
     """
     try:
-        async with _heavy_half(cleaning, offload, workers) as half:
-            while await _until_complete(half, cleaning, clock, throttle):
-                await _swap(cleaning, offload)
+        await _work_and_swap(cleaning, offload, clock, throttle, workers)
     except WorkerLost as lost:
-        cleaning.give_up(Outcome.WORKER_LOST, str(lost))
+        if cleaning.report.bytes_moved:
+            cleaning.give_up(Outcome.WORKER_LOST, str(lost))
+        else:  # where no process can be started, logs have to be cleaned all the same
+            _log.warning("%s is cleaned beside the event loop: %s", cleaning.inputs.tp, lost)
+            await _work_and_swap(cleaning, offload, clock, throttle, None)
     return cleaning.conclude()
+
+
+async def _work_and_swap(
+    cleaning: Cleaning,
+    offload: Offload,
+    clock: Clock,
+    throttle: Throttle,
+    workers: Workers | None,
+) -> None:
+    async with _heavy_half(cleaning, offload, workers) as half:
+        while await _until_complete(half, cleaning, clock, throttle):
+            await _swap(cleaning, offload)
 
 
 async def _swap(cleaning: Cleaning, offload: Offload) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cleaner_world import CleanerWorld, begin, filled, leftovers
 from log_lab import small_config
+from near_workers import NearWorkers
 
 from tidelog.kernel.ids import (
     LeaderEpoch,
@@ -25,7 +26,7 @@ from tidelog.kernel.ids import (
     TimestampMs,
     TopicPartition,
 )
-from tidelog.kernel.ports import Disk, Worker, WorkerLost, in_one_go
+from tidelog.kernel.ports import Worker, WorkerLost, in_one_go
 from tidelog.kernel.real import OsDisk, SystemClock, SystemRandom, ThreadOffload
 from tidelog.kernel.real.process_offload import WorkerProcesses
 from tidelog.simulation import SimClock, SimOffload, World, run_simulation
@@ -55,27 +56,6 @@ from tidelog.wire.records import Record, build_batch
 
 UNLIMITED = Throttle(float("inf"))
 NOW = TimestampMs(1_700_000_000_000)
-
-
-class NearWorkers:
-    """Workers in this process; ``before`` sees each question and may raise in its place."""
-
-    def __init__(self, disk: Disk, before: Callable[[Question], None] | None = None) -> None:
-        self._worker = CleanerWorker(disk)
-        self._before = before
-        self.questions: list[Question] = []
-
-    @asynccontextmanager
-    async def hire(self) -> AsyncIterator[Worker]:
-        yield self
-
-    async def ask(self, question: bytes) -> bytes:
-        decoded = decode_question(question)
-        self.questions.append(decoded)
-        if self._before is not None:
-            self._before(decoded)
-        await asyncio.sleep(0.01)
-        return self._worker.answer(question)
 
 
 def simulated(world: CleanerWorld, cleaning: Cleaning, near: NearWorkers, limit: float) -> Any:
@@ -191,6 +171,20 @@ def test_a_lost_worker_costs_the_pass_and_nothing_else() -> None:
     assert leftovers(world) == []
     assert world.batches() == before
     assert begin(world).run_here().outcome is Outcome.CLEANED
+    world.check()
+
+
+def test_without_a_process_the_log_is_cleaned_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, expected = filled(), begin(filled()).run_here()
+
+    def refuse(question: Question) -> None:
+        raise WorkerLost("no process can be started here")
+
+    report = simulated(world, begin(world), NearWorkers(world.disk, refuse), float("inf"))
+    assert report == expected
+    assert "beside the event loop: no process can be started here" in caplog.text
     world.check()
 
 
