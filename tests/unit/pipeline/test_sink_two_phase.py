@@ -23,6 +23,7 @@ from tidelog.pipeline.errors import (
     DecidedButLost,
     Fenced,
 )
+from tidelog.pipeline.two_phase import Prepared
 
 
 def all_is_well(job: Job, batches: int, rows: int = 6) -> bool:
@@ -116,22 +117,33 @@ def test_a_driver_that_was_overtaken_is_fenced_and_disturbs_nobody() -> None:
 
 
 def test_a_stale_plan_does_not_abort_what_a_younger_driver_decided() -> None:
+    """The old driver stands still at two points of its plan, for as long as the new one needs."""
     brokers = PretendedTransactions()
     old, new = Job(brokers), Job(brokers)
     old.start()
     new.starts = 5
+    new.start()
+    done: list[Prepared] = []
 
-    def younger(step: str) -> bool:
-        if step == "plan-fenced" and new.starts == 5:
-            # The old driver stands still here, for as long as the new one needs to decide.
-            new.start()
-            new.dies = lambda reached: reached == "commit-decided"
-            with pytest.raises(Died):
-                new.run_batch()
+    def write_at_first_point(step: str) -> bool:
+        if step == "plan-fenced":
+            prepared = new.task(new.protocol().plan(), 0, 1, 6)
+            assert prepared is not None
+            done.append(prepared)
         return False
 
-    old.dies = younger
-    old.protocol().plan()
+    def decide_at_second_point(group: str) -> dict[int, str]:
+        found = brokers.entries(group)
+        new.dies = lambda step: step == "commit-decided"
+        with pytest.raises(Died):
+            new.protocol().commit(done, 0)
+        return found
+
+    old.dies = write_at_first_point
+    protocol = old.protocol()
+    assert old.process is not None
+    vars(old.process)["entries"] = decide_at_second_point
+    protocol.plan()
     new.dies = lambda step: False
     new.start()
     new.run_batch()
