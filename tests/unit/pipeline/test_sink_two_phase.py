@@ -150,6 +150,37 @@ def test_a_stale_plan_does_not_abort_what_a_younger_driver_decided() -> None:
     assert all_is_well(new, 1)
 
 
+def test_a_driver_that_is_overtaken_while_it_commits_or_aborts_disturbs_nobody() -> None:
+    for point in ("commit-ended-one", "abort-began"):
+        brokers = PretendedTransactions()
+        old, new = Job(brokers), Job(brokers)
+        old.start()
+        new.starts = 5
+        new.start()
+        done: list[Prepared] = []
+        plan = old.protocol().plan()
+        prepared = old.task(plan, 0, 1, 6)
+        assert prepared is not None
+
+        def take_over(*_: object, new: Job = new, done: list[Prepared] = done) -> bool:
+            task = new.task(new.protocol().plan(), 0, 1, 6)
+            assert task is not None
+            done.append(task)
+            return False
+
+        if point == "commit-ended-one":
+            new.batch = 1
+            old.dies = lambda step: step == "commit-ended-one" and take_over()
+            old.protocol().commit([prepared], 0)
+        else:
+            protocol = old.protocol()
+            assert old.process is not None
+            vars(old.process)["end"] = lambda *_, commit: take_over()
+            protocol.abort(plan.driver)
+        new.protocol().commit(done, new.batch)
+        assert all_is_well(new, new.batch + 1)
+
+
 def test_an_attempt_that_lost_the_race_is_aborted() -> None:
     brokers = PretendedTransactions()
     job = Job(brokers)
