@@ -25,6 +25,11 @@ MINUTE_MS = 60_000
 NOON_MS = 1_700_000_040_000  # 2023-11-14T22:14:00Z, the beginning of a minute
 
 
+def create(topics: Topics, partitions: int = 1) -> str:
+    """Records of years ago stay."""
+    return topics.create(partitions, retention_ms="-1")
+
+
 def order(country: str, amount: float) -> bytes:
     return json.dumps({"country": country, "amount": amount}).encode()
 
@@ -37,7 +42,7 @@ def results(spark: Any, topics: Topics, topic: str) -> list[tuple[str, str, int,
 
 
 def test_windows_are_aggregated_once_each(spark: Any, topics: Topics, tmp_path: Path) -> None:
-    source, target = topics.create(partitions=2), topics.create(partitions=2)
+    source, target = create(topics, 2), create(topics, 2)
     options = AggregateOptions(
         topics.bootstrap,
         (source,),
@@ -69,12 +74,12 @@ def test_windows_are_aggregated_once_each(spark: Any, topics: Topics, tmp_path: 
 def test_values_of_another_schema_are_an_error_if_wanted(
     spark: Any, topics: Topics, tmp_path: Path
 ) -> None:
-    source = topics.create()
+    source = create(topics)
     topics.fill(source, [order("NO", 1), b"[1"], timestamp_ms=NOON_MS)
     options = AggregateOptions(
         topics.bootstrap,
         (source,),
-        topics.create(),
+        create(topics),
         str(tmp_path / "checkpoint"),
         "country STRING, amount DOUBLE",
         {"total": "sum(amount)"},
@@ -99,7 +104,7 @@ def test_a_replay_brings_back_what_was_there(
     spark: Any, topics: Topics, cluster: LocalCluster, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    source, target, lake = topics.create(partitions=3), topics.create(partitions=3), tmp_path / "l"
+    source, target, lake = create(topics, 3), create(topics, 3), tmp_path / "l"
     for partition in range(3):
         values = [f"{partition}-{index}".encode() for index in range(100)]
         topics.fill(source, values, partition=partition, key=b"k", headers=[("h", b"1")],
@@ -132,7 +137,7 @@ def test_a_replay_brings_back_what_was_there(
 
     wrong = {
         "has 1 partitions and the source has 3": replace(
-            options, topic=topics.create(), name="narrow"
+            options, topic=create(topics), name="narrow"
         ),
         "give this one another name": replace(options, topic=source),
         "needs a folder for its state": replace(
@@ -148,7 +153,7 @@ def test_a_replay_brings_back_what_was_there(
 def test_a_replay_of_segments_keeps_to_its_rate(
     spark: Any, topics: Topics, cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    source, target = topics.create(partitions=2), topics.create(partitions=1)
+    source, target = create(topics, 2), create(topics, 1)
     topics.fill(source, [b"%d" % n for n in range(20)], key=b"k", timestamp_ms=NOON_MS)
     [log_dir] = {path.parent for path in cluster.data_dir.glob(f"node-1/**/{source}-0")}
     now_s, slept = 0.0, []

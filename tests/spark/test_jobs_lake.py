@@ -26,6 +26,11 @@ DAY_MS = 86_400_000
 NOON_MS = 19_500 * DAY_MS + DAY_MS // 2
 
 
+def create(topics: Topics, partitions: int = 1) -> str:
+    """Records of years ago stay."""
+    return topics.create(partitions, retention_ms="-1")
+
+
 def numbered(count: int, prefix: str = "v") -> list[bytes]:
     return [f"{prefix}{index}".encode() for index in range(count)]
 
@@ -43,7 +48,7 @@ def lake_values(spark: Any, lake: Path, topic: str) -> list[tuple[int, int, byte
 def test_an_archive_has_every_record_once_and_goes_on_where_it_ended(
     spark: Any, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, lake = topics.create(partitions=2), tmp_path / "lake"
+    topic, lake = create(topics, 2), tmp_path / "lake"
     topics.fill(topic, numbered(300), timestamp_ms=NOON_MS, headers=[("h", b"1"), ("n", None)])
     topics.fill(topic, numbered(50, "next"), timestamp_ms=NOON_MS + DAY_MS, key=b"k")
     topics.fill(topic, numbered(100, "other"), partition=1, timestamp_ms=NOON_MS)
@@ -75,7 +80,7 @@ def test_an_archive_has_every_record_once_and_goes_on_where_it_ended(
 def test_a_job_that_dies_after_its_decision_is_finished_by_the_next(
     spark: Any, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, lake = topics.create(partitions=2), tmp_path / "lake"
+    topic, lake = create(topics, 2), tmp_path / "lake"
     topics.fill(topic, numbered(50))
     topics.fill(topic, numbered(50, "p"), partition=1)
     options = options_for(topics, lake, topic)
@@ -95,7 +100,7 @@ def test_a_job_that_dies_after_its_decision_is_finished_by_the_next(
 def test_a_job_that_dies_before_its_decision_leaves_nothing(
     spark: Any, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, lake = topics.create(), tmp_path / "lake"
+    topic, lake = create(topics), tmp_path / "lake"
     topics.fill(topic, numbered(50))
     options = options_for(topics, lake, topic)
 
@@ -113,7 +118,7 @@ def test_a_job_that_dies_before_its_decision_leaves_nothing(
 def test_of_two_jobs_for_the_same_topic_one_is_told(
     spark: Any, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, other, lake = topics.create(), topics.create(), tmp_path / "lake"
+    topic, other, lake = create(topics), create(topics), tmp_path / "lake"
     topics.fill(topic, numbered(50))
     topics.fill(other, numbered(20))
     options = options_for(topics, lake, topic)
@@ -140,7 +145,7 @@ def test_of_two_jobs_for_the_same_topic_one_is_told(
 def test_aborted_records_stay_out_of_the_archive(
     spark: Any, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, lake = topics.create(), tmp_path / "lake"
+    topic, lake = create(topics), tmp_path / "lake"
     topics.transaction(topic, numbered(5, "aborted"), commit=False)
     options = options_for(topics, lake, topic)
     assert archive(spark, options).records == 0
@@ -154,7 +159,7 @@ def test_aborted_records_stay_out_of_the_archive(
 def test_retention_that_passes_the_archive_is_an_error_or_a_gap_that_is_kept(
     spark: Any, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, lake = topics.create(), tmp_path / "lake"
+    topic, lake = create(topics), tmp_path / "lake"
     topics.fill(topic, numbered(10))
     options = options_for(topics, lake, topic)
     archive(spark, options)
@@ -171,7 +176,7 @@ def test_retention_that_passes_the_archive_is_an_error_or_a_gap_that_is_kept(
 
 
 def test_a_lake_that_was_altered_is_told(spark: Any, topics: Topics, tmp_path: Path) -> None:
-    topic, lake = topics.create(), tmp_path / "lake"
+    topic, lake = create(topics), tmp_path / "lake"
     topics.fill(topic, numbered(10))
     archive(spark, options_for(topics, lake, topic))
     [file] = lake.glob("topic=*/**/*.parquet")
@@ -211,7 +216,7 @@ def test_a_lake_that_was_altered_is_told(spark: Any, topics: Topics, tmp_path: P
 def test_a_snapshot_is_what_compaction_would_leave(
     spark: Any, topics: Topics, cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    topic, output = topics.create(partitions=2), tmp_path / "snapshot"
+    topic, output = create(topics, 2), tmp_path / "snapshot"
     model: dict[bytes, bytes | None] = {}
     for round_number in range(3):
         for key in range(20):
@@ -241,7 +246,7 @@ def test_a_snapshot_is_what_compaction_would_leave(
 
 
 def test_an_audit_tells_what_differs(spark: Any, topics: Topics, tmp_path: Path) -> None:
-    left, right = topics.create(partitions=2), topics.create(partitions=2)
+    left, right = create(topics, 2), create(topics, 2)
     for topic in (left, right):
         topics.fill(topic, numbered(50), timestamp_ms=NOON_MS)
         topics.fill(topic, numbered(10, "p"), partition=1, timestamp_ms=NOON_MS)
@@ -266,7 +271,7 @@ def test_an_audit_tells_what_differs(spark: Any, topics: Topics, tmp_path: Path)
 
 
 def test_duplicates_in_a_lake_are_told(spark: Any, topics: Topics, tmp_path: Path) -> None:
-    topic, lake = topics.create(), tmp_path / "lake"
+    topic, lake = create(topics), tmp_path / "lake"
     topics.fill(topic, numbered(10), timestamp_ms=NOON_MS)
     archive(spark, options_for(topics, lake, topic))
     # As if somebody had forged the log of commits: the same file twice.
