@@ -38,6 +38,7 @@ from tidelog.simulation import kafka_messages as messages
 from tidelog.storage.cleaner.cleaning import NO_FLOOR, LogCleaner
 from tidelog.storage.cleaner.report import CleaningReport, Outcome
 from tidelog.storage.cleaner.settings import CleanerSettings
+from tidelog.storage.cleaner.worker import look_for_cycles_less_often
 from tidelog.storage.log import Appended, Log
 from tidelog.storage.recovery import Opening, open_log
 from tidelog.testing.local_cluster import LocalCluster
@@ -323,6 +324,7 @@ def loads(is_full: bool) -> list[Load]:
 def as_a_worker() -> None:
     """Go on in the environment that a node gives to the process that cleans its logs."""
     if WORKER_ENVIRONMENT.items() <= os.environ.items():
+        look_for_cycles_less_often()
         return
     command = (sys.executable, "-m", "bench.cleaner", *sys.argv[1:])
     os.execve(sys.executable, command, {**os.environ, **WORKER_ENVIRONMENT})

@@ -228,24 +228,31 @@ def _side_by_side(
     pairs = np.ndarray((len(buffer) - 1,), "<u2", buffer=buffer, strides=(1,))
     order = np.argsort(-counts, kind="stable")
     positions = np.array(starts, np.int64)[order]
-    rows = first_rows[order].copy()
     # How many batches have more than i records: the first so many, in this order.
-    steps = np.arange(counts.max(initial=0))
-    lanes = len(counts) - np.searchsorted(np.sort(counts), steps, "right")
+    most = int(counts.max(initial=0))
+    lanes = len(counts) - np.searchsorted(np.sort(counts), np.arange(most), "right")
+    # Where batches have about as many records a table takes less time than to scatter each row.
+    is_even = most * len(counts) <= 2 * len(found)
+    table = np.empty((most if is_even else 0, len(counts)), np.int64)
+    rows = first_rows[order]
     try:
-        for lane_count in lanes.tolist():
+        for row, lane_count in enumerate(lanes.tolist()):
             at = positions[:lane_count]
-            found[rows[:lane_count]] = at
+            if is_even:
+                table[row, :lane_count] = at
+            else:
+                found[rows[:lane_count] + row] = at
             step = _STEPS.take(pairs[at])
             if not step.all():
                 _measure_long(buffer, at, step)
             at += step
-            rows[:lane_count] += 1
     except IndexError:
         raise InvalidRecord("a record ends behind its chunk") from None
-    reached = np.empty(len(counts), np.int64)
-    reached[order] = positions
-    return reached
+    back = np.empty(len(counts), np.int64)
+    back[order] = np.arange(len(counts))
+    if is_even:
+        found[:] = table.T[back][np.arange(most) < counts[:, None]]
+    return positions[back]
 
 
 def _measure_long(buffer: Bytes, at: Int64s, step: Int64s) -> None:
