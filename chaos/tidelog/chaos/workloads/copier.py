@@ -31,7 +31,10 @@ from tidelog.chaos.workloads.values import encode_value
 
 _BATCH: Final = 500
 _CALL_S: Final = 15.0
-_TRANSACTION_MS: Final = 20_000
+_TRANSACTION_MS: Final = 40_000
+_REQUEST_MS: Final = 30_000
+"""Longer than nodes are stopped for. Before KIP-890 transactions have no epoch of their own, and a
+client that asks twice for the end of one risks that the late request ends the next."""
 _SESSION_MS: Final = 6_000
 
 
@@ -267,6 +270,7 @@ class Copier(Worker):
                 self.name,
                 transactional_id=f"{self._stage.topic_prefix}{self.name}",
                 transaction_timeout_ms=_TRANSACTION_MS,
+                socket_timeout_ms=_REQUEST_MS,
                 linger_ms=2,
             )
         )
