@@ -96,3 +96,14 @@ def test_every_row_once_and_nothing_left_open(
     assert len(deaths) >= 5, "so many that it means something"
     assert committed(topics, topic) == [Row(batch, row) for batch in range(6) for row in range(6)]
     assert brokers.open_transactions(f"protocol-{topic}") == []
+
+
+def test_an_id_is_described_whatever_its_state(topics: Topics, brokers_seen: Cluster) -> None:
+    topic = topics.create(partitions=2)
+    brokers = RealBrokers(brokers_seen, topic)
+    empty = brokers.begin(f"described-{topic}", 60_000)
+    assert brokers.describe(empty.id) == (empty, False)
+    brokers.produce(empty, Row(0, 0))
+    assert brokers.describe(empty.id) == (empty, True)
+    brokers.end(empty, commit=True)
+    assert brokers.describe(empty.id)[0] == empty

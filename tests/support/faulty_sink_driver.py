@@ -65,6 +65,10 @@ def session(master: str, scratch: Path) -> Any:
         .config("spark.local.dir", str(scratch))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.executor.memory", "512m")
+        # Whoever lives for seconds only should not compile for minutes.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.codegen.wholeStage", "false")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -11,19 +11,24 @@ Owner: whoever owns the cluster it asks through.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.errors import ErrorCode
+from tidelog.pipeline import describe_message
 from tidelog.pipeline.cluster import Cluster, raise_on
-from tidelog.pipeline.connection import NO_ANSWER
+from tidelog.pipeline.connection import NO_ANSWER, Connection
 from tidelog.pipeline.decision import Transaction
+from tidelog.pipeline.describe_message import Described
 from tidelog.pipeline.errors import BrokerRefused, Fenced, NotOngoing
 from tidelog.pipeline.positions import Place
+from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.kio_values import duration_i32
 
 if TYPE_CHECKING:
     from kio.static.protocol import RequestPayload
+
+T = TypeVar("T")
 
 MARKER_TOPIC: Final = "__consumer_offsets"
 """Whose partitions a group's entries are kept under: it is there as soon as any group is."""
@@ -158,14 +163,17 @@ class Coordinators:
 
     def describe(self, transactional_id: str) -> tuple[Transaction, bool]:
         """The latest producer of this id, and whether it has a transaction open."""
-        from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 
-        name: Any = transactional_id
-        request = DescribeTransactionsRequest(transactional_ids=(name,))
-        answer = self._ask(_TRANSACTION, transactional_id, request, _worst_described)
-        [one] = answer.transaction_states
-        found = Transaction(transactional_id, int(one.producer_id), int(one.producer_epoch))
-        return found, one.transaction_state == _ONGOING
+        def talk(connection: Connection) -> Described:
+            connection.require(ApiKey.DESCRIBE_TRANSACTIONS, describe_message.VERSION)
+            body = describe_message.describe_body(transactional_id)
+            connection.send(ApiKey.DESCRIBE_TRANSACTIONS, describe_message.VERSION, body)
+            return describe_message.read_described(connection.receive())
+
+        what = f"DescribeTransactions of {transactional_id!r}"
+        one = self._talk(_TRANSACTION, transactional_id, what, talk, lambda found: found.error)
+        found = Transaction(transactional_id, one.producer_id, one.epoch)
+        return found, one.state == _ONGOING
 
     def open_transactions(self, prefix: str) -> list[str]:
         """Transactional ids that begin so and have a transaction open, on all brokers."""
@@ -189,11 +197,20 @@ class Coordinators:
         self, kind: int, key: str, request: RequestPayload, code_of: Callable[[Any], Any]
     ) -> Any:
         what = f"{type(request).__name__.removesuffix('Request')} of {key!r}"
+        return self._talk(kind, key, what, lambda connection: connection.ask(request), code_of)
 
-        def ask() -> Any:
+    def _talk(
+        self,
+        kind: int,
+        key: str,
+        what: str,
+        talk: Callable[[Connection], T],
+        code_of: Callable[[T], Any],
+    ) -> T:
+        def ask() -> T:
             address = self._known.get((kind, key)) or self._find(kind, key)
             try:
-                answer = self._cluster.connection(address).ask(request)
+                answer = talk(self._cluster.connection(address))
             except NO_ANSWER:
                 self._known.pop((kind, key), None)
                 raise
@@ -269,10 +286,6 @@ def _worst_added(answer: Any) -> ErrorCode:
 
 def _worst_committed(answer: Any) -> ErrorCode:
     return _worst([one.error_code for topic in answer.topics for one in topic.partitions])
-
-
-def _worst_described(answer: Any) -> ErrorCode:
-    return _worst([one.error_code for one in answer.transaction_states])
 
 
 def _worst_fetched(answer: Any) -> ErrorCode:
