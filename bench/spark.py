@@ -7,12 +7,13 @@ fetched once into build/spark-kafka; where they cannot be had, that is said and 
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
 import venv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -51,15 +52,19 @@ LOADS = (Load("100 B", 100, 2_000_000, 1_500_000), Load("1 KB", 1_000, 400_000))
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
+    scale = parser.parse_args().scale
+    loads = [replace(load, records=int(load.records * scale)) for load in LOADS]
     with LocalCluster(3, settings={"http.listener": ""}) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        for load in LOADS:
+        for load in loads:
             fill(cluster.bootstrap, admin, load)
-        ours = measure(sys.executable, [], our_jobs(cluster))
-        theirs, reason = measure_connector(cluster.bootstrap)
+        ours = measure(sys.executable, [], our_jobs(cluster, loads))
+        theirs, reason = measure_connector(cluster.bootstrap, loads)
     if reason:
         print(f"Spark's own connector is left out: {reason}", file=sys.stderr)
-    report("spark", rows_of(ours, theirs))
+    report("spark", rows_of(loads, ours, theirs))
     return 0
 
 
@@ -113,9 +118,9 @@ def job(kind: str, action: str, load: Load, bootstrap: str, path: str = "") -> d
     }
 
 
-def our_jobs(cluster: LocalCluster) -> list[dict[str, object]]:
+def our_jobs(cluster: LocalCluster, loads: list[Load]) -> list[dict[str, object]]:
     jobs = []
-    for load in LOADS:
+    for load in loads:
         found = cluster.data_dir.glob(f"node-1/**/{topic_of(load)}-0")
         [log_dir] = {str(path.parent) for path in found}
         jobs += [job("tidelog", action, load, cluster.bootstrap) for action in ACTIONS]
@@ -141,12 +146,12 @@ def measure(python: str, jars: list[str], jobs: list[dict[str, object]]) -> dict
     return {name: median(turns) for name, turns in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-def measure_connector(bootstrap: str) -> tuple[dict[str, float], str]:
+def measure_connector(bootstrap: str, loads: list[Load]) -> tuple[dict[str, float], str]:
     try:
         jars = fetch_connector()
     except (OSError, subprocess.SubprocessError) as error:
         return {}, f"its jars or its PySpark cannot be had ({error})"
-    jobs = [job("kafka", action, load, bootstrap) for load in LOADS for action in ACTIONS]
+    jobs = [job("kafka", action, load, bootstrap) for load in loads for action in ACTIONS]
     return measure(str(CONNECTOR / "venv/bin/python"), jars, jobs), ""
 
 
@@ -172,9 +177,9 @@ def fetch_connector() -> list[str]:
 # --- what came of it -------------------------------------------------------------------------
 
 
-def rows_of(ours: dict[str, float], theirs: dict[str, float]) -> list[Row]:
+def rows_of(loads: list[Load], ours: dict[str, float], theirs: dict[str, float]) -> list[Row]:
     rows = []
-    for load in LOADS:
+    for load in loads:
         for action in ACTIONS:
             seconds = ours[f"tidelog {action} {load.name}"]
             name = f"{load.name}: source to {action}"

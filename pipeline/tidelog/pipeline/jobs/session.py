@@ -19,6 +19,7 @@ _OF_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
