@@ -386,9 +386,9 @@ async def test_topics_and_their_settings(kit: Kit, at: dict[str, Any], topic: st
         assert [node.node_id for node in cluster.nodes] == [1, 2, 3] and cluster.cluster_id
         assert (await admin.broker_configs(1))["node.id"].value == "1"
         other = f"{topic}-placed"
-        await admin.create_topic(other, assignments=[[2], [3, 1]], configs={"segment.ms": "9000"})
+        await admin.create_topic(other, assignments=[[2, 1], [3, 1]], configs={"segment.ms": "9000"})
         placed = await admin.describe_topic(other)
-        assert [one.replicas for one in placed.partitions] == [(2,), (3, 1)]
+        assert [one.replicas for one in placed.partitions] == [(2, 1), (3, 1)]
         await admin.delete_topic(other)
 
 
