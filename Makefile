@@ -120,7 +120,7 @@ KIND ?= cluster
 
 .PHONY: sim
 sim: COUNT = $(if $(MINUTES),1000000,1)
-sim: .venv/.dev  ## run seeds of the simulation (KIND=cluster|quorum|groups|transactions|compaction SEED= COUNT= MINUTES=)
+sim: .venv/.dev  ## run seeds of the simulation (KIND=cluster|quorum|groups|transactions|compaction|… SEED= COUNT= MINUTES=)
 	$(V)/python -m tidelog.simulation run --kind $(KIND) --seed $(SEED) --count $(COUNT) \
 		$(if $(MINUTES),--minutes $(MINUTES))
 

@@ -117,4 +117,5 @@ def test_a_look_at_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_kinds_are_those_the_command_knows() -> None:
-    assert {"quorum", "cluster", "compaction", "groups", "transactions"} == KNOWN_KINDS
+    plain = {"quorum", "cluster", "compaction", "groups", "transactions"}
+    assert plain | {"groups-cleaned", "transactions-cleaned"} == KNOWN_KINDS

@@ -68,6 +68,10 @@ class ClusterPlan:
     max_disk_delay_ms: float = 5.0
 
     @property
+    def cleans_logs(self) -> bool:
+        return {**SMALL_SETTINGS, **self.settings}["log.cleaner.enable"] == "true"
+
+    @property
     def controllers(self) -> tuple[int, ...]:
         return tuple(n for n, roles in sorted(self.roles.items()) if "controller" in roles)
 

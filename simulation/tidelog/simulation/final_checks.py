@@ -2,7 +2,8 @@
 
 - Convergence: every node serves; all controllers and brokers have the same metadata; every
   partition is in sync on all its replicas, which end where their leader ends.
-- Replicas hold the same bytes wherever they hold the same offset.
+- Replicas hold the same bytes wherever they hold the same offset; where logs are compacted they
+  tell the same of every key.
 - What was acknowledged is what is read: each batch of an idempotent producer once, at the offset
   it was told, each producer's in the order they were sent; and what a consumer was ever shown is
   still there.
@@ -10,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tidelog.controller.metadata.image import MetadataImage
@@ -20,6 +21,7 @@ from tidelog.simulation.history import History, Outcome, PartitionName, Send, Vi
 from tidelog.simulation.partition_checks import newest_image
 from tidelog.storage.names import LOG_SUFFIX
 from tidelog.wire.batch import BatchHeader, check_batch
+from tidelog.wire.control import read_marker
 from tidelog.wire.errors import MalformedBatch
 from tidelog.wire.records import decode_records
 
@@ -99,7 +101,53 @@ def check_replicas(cluster: SimCluster) -> None:
         for index, state in sorted(topic.partitions.items()):
             ref = PartitionRef(topic.topic_id, index)
             held = {int(n): stored_batches(cluster, int(n), ref) for n in state.replicas}
-            _compare(f"{topic.name}-{index}", held)
+            if _is_cleaned(cluster, int(state.leader), ref):
+                _compare_keys(f"{topic.name}-{index}", held)
+            else:
+                _compare(f"{topic.name}-{index}", held)
+
+
+def _is_cleaned(cluster: SimCluster, leader: int, ref: PartitionRef) -> bool:
+    replicas = cluster.replicas(leader)
+    partition = None if replicas is None else replicas.partitions.get(ref)
+    is_compacted = partition is not None and partition.log.config.is_compacted
+    return cluster.plan.cleans_logs and is_compacted
+
+
+def _compare_keys(name: str, held: Mapping[int, list[StoredBatch]]) -> None:
+    told = {node: last_values(batches) for node, batches in held.items()}
+    first = min(told, default=0)
+    for node, values in told.items():
+        for key in {*values, *told[first]}:
+            if values.get(key) != told[first].get(key):
+                raise Violation(
+                    f"{name}: of {key!r} node {first} tells {told[first].get(key)!r},"
+                    f" node {node} {values.get(key)!r}"
+                )
+
+
+def last_values(batches: Iterable[StoredBatch]) -> dict[bytes, bytes]:
+    """What a reader of committed records from the beginning knows of each key at the end."""
+    found: dict[int, tuple[bytes, bytes | None]] = {}
+    undecided: dict[int, dict[int, tuple[bytes, bytes | None]]] = {}
+    for batch in batches:
+        header = batch.header
+        if header.is_control:
+            marker = read_marker(batch.data, header) if header.records_count else None
+            decided = undecided.pop(header.producer_id, {})
+            if marker is not None and marker.is_commit:
+                found.update(decided)
+            continue
+        records = {
+            record.offset: (record.key or b"", record.value)
+            for record in decode_records(batch.data, header)
+        }
+        if header.is_transactional:
+            undecided.setdefault(header.producer_id, {}).update(records)
+        else:
+            found.update(records)
+    told = {key: value for _, (key, value) in sorted(found.items())}
+    return {key: value for key, value in told.items() if value is not None}
 
 
 def _compare(name: str, held: Mapping[int, list[StoredBatch]]) -> None:

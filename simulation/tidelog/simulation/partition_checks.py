@@ -8,6 +8,9 @@
 - What was once below a high watermark stays as it is: every leader of a later epoch holds it
   (hazards 1, 2, 4, 7, 41).
 
+Where logs are compacted, each replica drops what it may when it likes: the last two are then not
+asked of them, but at the end, of what they tell of each key (``final_checks``).
+
 A disk whose bits were flipped says nothing about what was written there; a disk whose fsyncs failed
 says nothing about what is durable. Such nodes are left out where that matters.
 """
@@ -152,7 +155,7 @@ class PartitionChecks:
     def _check_completeness(self, node: int, life: str, partition: Partition, epoch: int) -> None:
         """Whoever leads holds all that was committed in earlier epochs."""
         truth = self._truth.get(partition.ref)
-        if truth is None or node in self._flipped:
+        if truth is None or node in self._flipped or self._is_cleaned(partition):
             return
         start = partition.log.log_start
         wanted = [
@@ -174,6 +177,8 @@ class PartitionChecks:
         self.commits_checked += 1
         high_watermark = leader.high_watermark
         self._check_ends(life, partition, leader)
+        if self._is_cleaned(partition):
+            return
         if partition.log.config.flush_policy == "fsync" and not leader.is_under_min_isr:
             start = max(0, high_watermark - 1)
             for member in sorted({*leader.maximal_isr} & {*self._assigned(partition)}):
@@ -239,6 +244,9 @@ class PartitionChecks:
             else:
                 truth.batches.append(batch)
                 truth.committed_in.append(leader.leader_epoch)
+
+    def _is_cleaned(self, partition: Partition) -> bool:
+        return self._cluster.plan.cleans_logs and partition.log.config.is_compacted
 
     # --- where things are --------------------------------------------------------------
 

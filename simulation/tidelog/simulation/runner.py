@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+from tidelog.simulation.cleaned_runs import CleanedGroupRun, CleanedTransactionRun
 from tidelog.simulation.cluster_run import ClusterRun
 from tidelog.simulation.compaction_run import CompactionRun
 from tidelog.simulation.fault_schedule import FaultSchedule, shrink
@@ -19,9 +20,11 @@ from tidelog.simulation.quorum_run import QuorumRun
 from tidelog.simulation.seed_run import SeedResult, SeedRun, run_seed
 from tidelog.simulation.transaction_run import TransactionRun
 
-KINDS: Final[dict[str, type[SeedRun]]] = {
-    run.kind: run for run in (QuorumRun, ClusterRun, GroupRun, TransactionRun, CompactionRun)
-}
+_RUNS: Final[tuple[type[SeedRun], ...]] = (
+    QuorumRun, ClusterRun, GroupRun, TransactionRun,
+    CompactionRun, CleanedGroupRun, CleanedTransactionRun,
+)  # fmt: skip
+KINDS: Final[dict[str, type[SeedRun]]] = {run.kind: run for run in _RUNS}
 
 _SEEDS_PER_PROCESS: Final = 50
 
