@@ -35,7 +35,12 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 3
 _POLL_S: Final = 0.05
 _PROBE_S: Final = 1.0
-_ADMIN_S: Final = 10
+_ADMIN_S: Final = 30
+_SMALL: Final = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+"""Tests have few groups and transactions, and wait for their topics when they first use them."""
 
 
 class FixtureCluster:
@@ -49,7 +54,7 @@ class FixtureCluster:
         with_cuts: bool = True,
     ) -> None:
         self._size = nodes
-        self._settings = dict(settings or {})
+        self._settings = {**_SMALL, **(settings or {})}
         self._with_cuts = with_cuts and nodes > 1
         self._local: LocalCluster | None = None
         self._links: LinkProxies | None = None
