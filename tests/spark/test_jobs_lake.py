@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from spark_topics import Topics
 
 from tidelog.pipeline.errors import DataLoss
@@ -218,15 +219,17 @@ def test_a_snapshot_is_what_compaction_would_leave(
 ) -> None:
     topic, output = create(topics, 2), tmp_path / "snapshot"
     model: dict[bytes, bytes | None] = {}
+    settings: Any = {"bootstrap.servers": topics.bootstrap, "enable.idempotence": True}
+    producer = Producer(settings)
     for round_number in range(3):
         for key in range(20):
             name = f"k{key}".encode()
             value = None if (key + round_number) % 7 == 0 else f"{round_number}-{key}".encode()
             model[name] = value
             # Older times in later rounds: within a partition only the offset counts.
-            topics.fill(topic, [value], key=name, partition=key % 2,
-                        timestamp_ms=NOON_MS - round_number)  # fmt: skip
-    topics.fill(topic, [b"no key"])
+            producer.produce(topic, value, name, key % 2, timestamp=NOON_MS - round_number)
+    producer.produce(topic, b"no key", partition=0)
+    assert producer.flush(30) == 0
     wanted = {key: value for key, value in model.items() if value is not None}
 
     place = TopicPlace(topics.bootstrap, topic)
