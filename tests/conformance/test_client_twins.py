@@ -274,15 +274,18 @@ async def test_a_listener_says_where_to_begin_and_commits_at_the_end(
         assert (await admin.group_offsets(f"g-{topic}"))[partition].offset == 10
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"partition.assignment.strategy": "cooperative-sticky"}, {"group.protocol": "consumer"}],
-)
-async def test_two_members_share(
-    kit: Kit, at: dict[str, Any], topic: str, more: dict[str, Any]
+async def test_two_members_share(kit: Kit, at: dict[str, Any], topic: str) -> None:
+    await share(kit, at, topic, {"partition.assignment.strategy": "cooperative-sticky"})
+
+
+@pytest.mark.parametrize("kit", ["asyncio"], indirect=True)  # slow: the broker sets the pace
+async def test_two_members_of_the_new_protocol_share(
+    kit: Kit, at: dict[str, Any], topic: str
 ) -> None:
-    if kit.name == "sync" and "group.protocol" in more:
-        pytest.skip("the broker's heartbeats make it slow, and once is enough")
+    await share(kit, at, topic, {"group.protocol": "consumer"})
+
+
+async def share(kit: Kit, at: dict[str, Any], topic: str, more: dict[str, Any]) -> None:
     config = reading(at, topic, **more)
     both = {TopicPartition(topic, 0), TopicPartition(topic, 1)}
     async with kit.Consumer(config) as first, kit.Consumer(config) as second:
@@ -388,7 +391,9 @@ async def test_topics_and_their_settings(kit: Kit, at: dict[str, Any], topic: st
         assert [node.node_id for node in cluster.nodes] == [1, 2, 3] and cluster.cluster_id
         assert (await admin.broker_configs(1))["node.id"].value == "1"
         other = f"{topic}-placed"
-        await admin.create_topic(other, assignments=[[2, 1], [3, 1]], configs={"segment.ms": "9000"})
+        await admin.create_topic(
+            other, assignments=[[2, 1], [3, 1]], configs={"segment.ms": "9000"}
+        )
         placed = await admin.describe_topic(other)
         assert [one.replicas for one in placed.partitions] == [(2, 1), (3, 1)]
         await admin.delete_topic(other)
