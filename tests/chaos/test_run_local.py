@@ -31,7 +31,7 @@ def run_local(
     directory: Path, faults: tuple[str, ...], seed: int, switches: Sequence[str] = ()
 ) -> tuple[RunResult, History]:
     """The seeds are those whose plan has something early on."""
-    options = RunOptions("append", faults, 8.0, seed, rate=500, calm_s=(1.0, 1.5))
+    options = RunOptions("append", faults, 10.0, seed, rate=500, calm_s=(1.0, 1.5))
     target = make_target("local", 3, {}, unsafe_switches=switches)
     result = run(options, target, directory)
     return result, read_history(result.history)

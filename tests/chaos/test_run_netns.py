@@ -20,11 +20,11 @@ def test_a_sound_cluster_loses_nothing_in_namespaces(
     tmp_path: Path, require: Callable[[str], None]
 ) -> None:
     require("netns")
-    options = RunOptions("append", ("cut-leader",), 8.0, seed=1, rate=500, calm_s=(1.0, 1.5))
+    options = RunOptions("append", ("cut-leader",), 10.0, seed=2, rate=500, calm_s=(1.0, 1.5))
     result = run(options, make_target("netns", 3, {}), tmp_path)
     assert result.problems == []
     history = read_history(result.history)
     verdict = judge(history)
     assert [anomaly.text for anomaly in verdict.anomalies] == []
     assert verdict.caveats == () and verdict.totals.acknowledged > 500
-    assert [fault.name for fault in history.faults] == ["cut-leader"]
+    assert history.faults and not any(fault.failure for fault in history.faults)

@@ -152,6 +152,7 @@ class _Run:
             self._workload.start()
             self._is_started = True
             self._wait_for_first_ack()
+            self._wait_until_got_over(_BETWEEN_FAULTS_S)
             self._break()
         finally:
             found = self._end()

@@ -13,17 +13,19 @@ from tidelog.chaos.run_options import RunFailed
 from tidelog.chaos.workloads.stage import TopicPlan, client_settings
 
 _CALL_S: Final = 30.0
+_CALL_MS: Final = 30_000
 _REPLICAS: Final = 3
 
 
 def create_topics(bootstrap: str, topics: Sequence[TopicPlan], nodes: int) -> None:
     """Three replicas each, or as many as there are nodes; waits until all have a leader."""
-    admin = AdminClient(client_settings(bootstrap, "chaos-admin"))
+    admin = _admin(bootstrap)
     wanted = [
         NewTopic(t.name, t.partitions, min(_REPLICAS, nodes), config=dict(t.settings))
         for t in topics
     ]
-    for name, answer in admin.create_topics(wanted, operation_timeout=_CALL_S).items():
+    asked = admin.create_topics(wanted, operation_timeout=_CALL_S, request_timeout=_CALL_S)
+    for name, answer in asked.items():
         try:
             answer.result(_CALL_S)
         except KafkaException as error:
@@ -33,14 +35,19 @@ def create_topics(bootstrap: str, topics: Sequence[TopicPlan], nodes: int) -> No
 
 def remove_topics(bootstrap: str, topics: Sequence[TopicPlan]) -> list[str]:
     """What could not be removed, and why."""
-    admin = AdminClient(client_settings(bootstrap, "chaos-admin"))
+    asked = _admin(bootstrap).delete_topics([t.name for t in topics], request_timeout=_CALL_S)
     problems = []
-    for name, answer in admin.delete_topics([t.name for t in topics]).items():
+    for name, answer in asked.items():
         try:
             answer.result(_CALL_S)
         except KafkaException as error:
             problems.append(f"topic {name} is left behind: {error.args[0].str()}")
     return problems
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    """Patient: nothing is broken while it is used, and asking twice would find the topic made."""
+    return AdminClient(client_settings(bootstrap, "chaos-admin", socket_timeout_ms=_CALL_MS))
 
 
 def _wait_for_leaders(admin: AdminClient, topics: Sequence[TopicPlan]) -> None:
