@@ -65,11 +65,11 @@ class Drivers:
             old.unlink()
         (self.faults / f"{step}={action}.planned").touch()
 
-    def start(self, master: str = "local[2,4]") -> subprocess.Popen[str]:
+    def start(self, master: str = "local[2,4]", per_batch: int = 500) -> subprocess.Popen[str]:
         arguments = {
             "bootstrap": self.topics.bootstrap, "source": self.source, "target": self.target,
             "checkpoint": self.place / "checkpoint", "scratch": self.place / "scratch",
-            "master": master,
+            "master": master, "per-batch": per_batch,
         }  # fmt: skip
         told = [f"--{name}={value}" for name, value in arguments.items()]
         driver = subprocess.Popen(
@@ -79,15 +79,19 @@ class Drivers:
             text=True,
             start_new_session=True,
             cwd=self.place,
-            env={**os.environ, "TIDELOG_TEST_FAULTS": str(self.faults)},
+            env={
+                **os.environ,
+                "TIDELOG_TEST_FAULTS": str(self.faults),
+                "SPARK_WORKER_DIR": str(self.place / "workers"),
+            },
         )
         self.started.append(driver)
         return driver
 
-    def run(self, master: str = "local[2,4]") -> tuple[int, str]:
+    def run(self, master: str = "local[2,4]", per_batch: int = 500) -> tuple[int, str]:
         """How it ended, and what it said."""
         for _ in range(4):
-            code, said = finished(self.start(master))
+            code, said = finished(self.start(master, per_batch))
             if TOO_SLOW not in said:
                 break
         return code, said
@@ -134,7 +138,7 @@ def left_open(given: dict[str, str], mode: str) -> list[str]:
 
 
 def finished(driver: subprocess.Popen[str]) -> tuple[int, str]:
-    said, _ = driver.communicate(timeout=300)
+    said, _ = driver.communicate(timeout=900)
     return driver.returncode, said
 
 
@@ -154,14 +158,14 @@ def test_every_row_is_there_once_whoever_is_killed(topics: Topics, tmp_path: Pat
             found = numbers(topics, drivers.target)
             assert len(found) == len(set(found)), f"nothing twice after {step}"
         # The last driver has executors of its own, and ends all that the others left.
-        code, said = drivers.run("local-cluster[2,1,1024]")
+        code, said = drivers.run("local-cluster[2,1,1024]", per_batch=rows)
         assert code == 0, said
         assert not list(drivers.faults.glob("*.planned")), "all faults happened"
         assert numbers(topics, drivers.target) == list(range(rows))
         assert left_open(drivers.options(), STREAM) == []
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_second_driver_fences_the_first(spark: Any, topics: Topics, tmp_path: Path) -> None:
     with Drivers(topics, tmp_path, 800) as drivers:
         drivers.plan("commit-began", "wait")
@@ -176,7 +180,7 @@ def test_a_second_driver_fences_the_first(spark: Any, topics: Topics, tmp_path: 
         stream = stream.option("kafka.bootstrap.servers", topics.bootstrap)
         stream = stream.option("startingOffsets", "earliest").load().select("key", "value")
         writer = stream.writeStream.format("tidelog").options(**drivers.options())
-        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+        assert writer.trigger(availableNow=True).start().awaitTermination(400)
         (drivers.faults / "go").touch()
         code, said = finished(first)
         assert code == 1 and "Only one of them may run" in said, said
