@@ -25,9 +25,10 @@ def run(*command: object, scratch: Path | None = None) -> subprocess.CompletedPr
         "SPARK_WORKER_DIR": str(scratch),  # executors would write below the installed package
     }
     words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, timeout=280, env=environment)
+    return subprocess.run(words, capture_output=True, text=True, timeout=400, env=environment)
 
 
+@pytest.mark.timeout(900)  # four Java machines start, which a busy computer takes minutes for
 def test_an_archive_is_made_on_executors_of_their_own_and_audited(
     topics: Topics, tmp_path: Path
 ) -> None:
