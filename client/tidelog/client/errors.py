@@ -8,12 +8,9 @@ first and the small table here for the second.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from tidelog.kernel.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, KafkaException
 
 INVALID_ARGUMENT: Final = -186
 WRONG_STATE: Final = -172
@@ -55,6 +52,22 @@ _FENCING: Final = frozenset(
     }
 )
 _TIME_OUTS: Final = frozenset({TIMED_OUT, MESSAGE_TIMED_OUT, -166, ErrorCode.REQUEST_TIMED_OUT})
+
+
+class RdError(Protocol):
+    """An error of librdkafka, as confluent_kafka.KafkaError has it."""
+
+    def code(self) -> int: ...
+
+    def name(self) -> str: ...
+
+    def str(self) -> str: ...
+
+    def fatal(self) -> bool: ...
+
+    def retriable(self) -> bool: ...
+
+    def txn_requires_abort(self) -> bool: ...
 
 
 class ClientError(Exception):
@@ -156,13 +169,13 @@ def is_retriable(code: int) -> bool:
     return code in set(ErrorCode) and ErrorCode(code).retriable
 
 
-def error_name(error: KafkaError) -> str:
+def error_name(error: RdError) -> str:
     """Kafka's name of a broker's error; librdkafka abbreviates some."""
     code = error.code()
     return ErrorCode(code).name if code in set(ErrorCode) else error.name()
 
 
-def request_failed(error: KafkaError, what: str, tried: str = "") -> RequestFailed:
+def request_failed(error: RdError, what: str, tried: str = "") -> RequestFailed:
     """The exception for an error of librdkafka. ``what`` was asked, ``tried`` says of whom."""
     code, name = error.code(), error_name(error)
     is_timeout = code in _TIME_OUTS
@@ -180,7 +193,8 @@ def request_failed(error: KafkaError, what: str, tried: str = "") -> RequestFail
     return kind(text, code, name, retriable=retriable, fatal=error.fatal())
 
 
-def from_exception(exception: KafkaException, what: str, tried: str = "") -> RequestFailed:
+def from_exception(exception: Exception, what: str, tried: str = "") -> RequestFailed:
+    """Of a confluent_kafka.KafkaException, whose first argument is the error."""
     return request_failed(exception.args[0], what, tried)
 
 
