@@ -175,7 +175,8 @@ async def test_iteration_commits_what_was_handed_out(
 async def test_seeking(kit: Kit, at: dict[str, Any], topic: str) -> None:
     await write(kit, at, topic, 10)
     partition = TopicPartition(topic, 0)
-    async with kit.Consumer({**at, "auto.offset.reset": "earliest"}) as consumer:
+    config = {**at, "auto.offset.reset": "earliest", "fetch.max.wait.ms": 50}
+    async with kit.Consumer(config) as consumer:
         await consumer.assign([partition])
         await consumer.seek(partition, 7)  # before anything was fetched
         assert [one.offset for one in await read(consumer, 2)] == [7, 8]
