@@ -10,6 +10,7 @@ from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import (
     CoordinatorEpoch,
+    LeaderEpoch,
     PartitionIndex,
     ProducerEpoch,
     ProducerId,
@@ -41,6 +42,8 @@ class Marker:
     is_commit: bool
     coordinator_epoch: CoordinatorEpoch
     transaction_version: int
+    decision: int = 0
+    """Counts the ends of a producer's transactions, within its coordinator's epoch; 0: not told."""
 
     @property
     def begins_epoch(self) -> bool:
@@ -52,6 +55,8 @@ class Marker:
 class MarkerOrder:
     marker: Marker
     refs: tuple[PartitionRef, ...]
+    leader_epochs: tuple[LeaderEpoch, ...] = ()
+    """Of the leaders that are meant, one for each partition; empty: whoever leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,8 @@ def markers_request(orders: Iterable[MarkerOrder]) -> pb.WriteTxnMarkersRequest:
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=marker.transaction_version,
             partitions=map(_key, order.refs),
+            decision=marker.decision,
+            leader_epochs=order.leader_epochs,
         )
     return message
 
@@ -125,11 +132,22 @@ def marker_orders(message: pb.WriteTxnMarkersRequest) -> list[MarkerOrder]:
                 one.is_commit,
                 CoordinatorEpoch(one.coordinator_epoch),
                 one.transaction_version,
+                one.decision,
             ),
             tuple(map(_ref, one.partitions)),
+            _leader_epochs(one),
         )
         for one in message.markers
     ]
+
+
+def _leader_epochs(marker: pb.TxnMarker) -> tuple[LeaderEpoch, ...]:
+    if marker.leader_epochs and len(marker.leader_epochs) != len(marker.partitions):
+        raise PeerRefused(
+            ErrorCode.INVALID_REQUEST.name,
+            f"{len(marker.leader_epochs)} leader epochs for {len(marker.partitions)} partitions",
+        )
+    return tuple(map(LeaderEpoch, marker.leader_epochs))
 
 
 def markers_response(

@@ -141,7 +141,7 @@ def _segment_with_new_indexes(
     )
     limit = config.segment_index_bytes
     offset_path, time_path, txn_path = (
-        segment.path(suffix, CLEANED_SUFFIX)
+        segment_file(directory, base, suffix, CLEANED_SUFFIX)
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
     )
     segment.offset_index = OffsetIndex(disk, offset_path, base, limit)

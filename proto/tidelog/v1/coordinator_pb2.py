@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tidelog.v1 import common_pb2 as tidelog_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidelog/v1/coordinator.proto\x12\ntidelog.v1\x1a\x17tidelog/v1/common.proto\"@\n\x16WriteTxnMarkersRequest\x12&\n\x07markers\x18\x01 \x03(\x0b\x32\x15.tidelog.v1.TxnMarker\"\xb1\x01\n\tTxnMarker\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x11\n\tis_commit\x18\x03 \x01(\x08\x12\x19\n\x11\x63oordinator_epoch\x18\x04 \x01(\x05\x12\x1b\n\x13transaction_version\x18\x05 \x01(\x05\x12,\n\npartitions\x18\x06 \x03(\x0b\x32\x18.tidelog.v1.PartitionKey\"G\n\x17WriteTxnMarkersResponse\x12,\n\x07markers\x18\x01 \x03(\x0b\x32\x1b.tidelog.v1.TxnMarkerResult\"W\n\x0fTxnMarkerResult\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12/\n\npartitions\x18\x02 \x03(\x0b\x32\x1b.tidelog.v1.PartitionResult\"R\n\x0fPartitionResult\x12+\n\tpartition\x18\x01 \x01(\x0b\x32\x18.tidelog.v1.PartitionKey\x12\x12\n\nerror_code\x18\x02 \x01(\x05\"L\n\x19\x41\x64\x64PartitionsToTxnRequest\x12/\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x19.tidelog.v1.TxnPartitions\"\x99\x01\n\rTxnPartitions\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x13\n\x0bverify_only\x18\x04 \x01(\x08\x12,\n\npartitions\x18\x05 \x03(\x0b\x32\x18.tidelog.v1.PartitionKey\"g\n\x1a\x41\x64\x64PartitionsToTxnResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x35\n\x0ctransactions\x18\x02 \x03(\x0b\x32\x1f.tidelog.v1.TxnPartitionsResult\"`\n\x13TxnPartitionsResult\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12/\n\npartitions\x18\x02 \x03(\x0b\x32\x1b.tidelog.v1.PartitionResult\"A\n\x19\x44\x65scribeRebalancesRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x12\n\nask_others\x18\x02 \x01(\x08\"d\n\x1a\x44\x65scribeRebalancesResponse\x12.\n\nrebalances\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.GroupRebalance\x12\x16\n\x0esilent_brokers\x18\x02 \x03(\x05\"\xab\x02\n\x0eGroupRebalance\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x12\n\nstarted_ms\x18\x02 \x01(\x03\x12*\n\x06\x63\x61uses\x18\x03 \x03(\x0b\x32\x1a.tidelog.v1.RebalanceCause\x12\x17\n\x0f\x63\x61uses_left_out\x18\x04 \x01(\x05\x12\x17\n\ngeneration\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x0clast_to_join\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x0f\n\x07\x64ropped\x18\x07 \x03(\t\x12\x16\n\tjoined_ms\x18\x08 \x01(\x03H\x02\x88\x01\x01\x12\x15\n\x08\x65nded_ms\x18\t \x01(\x03H\x03\x88\x01\x01\x42\r\n\x0b_generationB\x0f\n\r_last_to_joinB\x0c\n\n_joined_msB\x0b\n\t_ended_ms\"@\n\x0eRebalanceCause\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tmember_id\x18\x03 \x01(\t2\xb3\x02\n\x0b\x43oordinator\x12Z\n\x0fWriteTxnMarkers\x12\".tidelog.v1.WriteTxnMarkersRequest\x1a#.tidelog.v1.WriteTxnMarkersResponse\x12\x63\n\x12\x41\x64\x64PartitionsToTxn\x12%.tidelog.v1.AddPartitionsToTxnRequest\x1a&.tidelog.v1.AddPartitionsToTxnResponse\x12\x63\n\x12\x44\x65scribeRebalances\x12%.tidelog.v1.DescribeRebalancesRequest\x1a&.tidelog.v1.DescribeRebalancesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidelog/v1/coordinator.proto\x12\ntidelog.v1\x1a\x17tidelog/v1/common.proto\"@\n\x16WriteTxnMarkersRequest\x12&\n\x07markers\x18\x01 \x03(\x0b\x32\x15.tidelog.v1.TxnMarker\"\xda\x01\n\tTxnMarker\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x11\n\tis_commit\x18\x03 \x01(\x08\x12\x19\n\x11\x63oordinator_epoch\x18\x04 \x01(\x05\x12\x1b\n\x13transaction_version\x18\x05 \x01(\x05\x12,\n\npartitions\x18\x06 \x03(\x0b\x32\x18.tidelog.v1.PartitionKey\x12\x10\n\x08\x64\x65\x63ision\x18\x07 \x01(\x04\x12\x15\n\rleader_epochs\x18\x08 \x03(\x05\"G\n\x17WriteTxnMarkersResponse\x12,\n\x07markers\x18\x01 \x03(\x0b\x32\x1b.tidelog.v1.TxnMarkerResult\"W\n\x0fTxnMarkerResult\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12/\n\npartitions\x18\x02 \x03(\x0b\x32\x1b.tidelog.v1.PartitionResult\"R\n\x0fPartitionResult\x12+\n\tpartition\x18\x01 \x01(\x0b\x32\x18.tidelog.v1.PartitionKey\x12\x12\n\nerror_code\x18\x02 \x01(\x05\"L\n\x19\x41\x64\x64PartitionsToTxnRequest\x12/\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x19.tidelog.v1.TxnPartitions\"\x99\x01\n\rTxnPartitions\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x13\n\x0bverify_only\x18\x04 \x01(\x08\x12,\n\npartitions\x18\x05 \x03(\x0b\x32\x18.tidelog.v1.PartitionKey\"g\n\x1a\x41\x64\x64PartitionsToTxnResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x35\n\x0ctransactions\x18\x02 \x03(\x0b\x32\x1f.tidelog.v1.TxnPartitionsResult\"`\n\x13TxnPartitionsResult\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12/\n\npartitions\x18\x02 \x03(\x0b\x32\x1b.tidelog.v1.PartitionResult\"A\n\x19\x44\x65scribeRebalancesRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x12\n\nask_others\x18\x02 \x01(\x08\"d\n\x1a\x44\x65scribeRebalancesResponse\x12.\n\nrebalances\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.GroupRebalance\x12\x16\n\x0esilent_brokers\x18\x02 \x03(\x05\"\xab\x02\n\x0eGroupRebalance\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x12\n\nstarted_ms\x18\x02 \x01(\x03\x12*\n\x06\x63\x61uses\x18\x03 \x03(\x0b\x32\x1a.tidelog.v1.RebalanceCause\x12\x17\n\x0f\x63\x61uses_left_out\x18\x04 \x01(\x05\x12\x17\n\ngeneration\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x0clast_to_join\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x0f\n\x07\x64ropped\x18\x07 \x03(\t\x12\x16\n\tjoined_ms\x18\x08 \x01(\x03H\x02\x88\x01\x01\x12\x15\n\x08\x65nded_ms\x18\t \x01(\x03H\x03\x88\x01\x01\x42\r\n\x0b_generationB\x0f\n\r_last_to_joinB\x0c\n\n_joined_msB\x0b\n\t_ended_ms\"@\n\x0eRebalanceCause\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tmember_id\x18\x03 \x01(\t2\xb3\x02\n\x0b\x43oordinator\x12Z\n\x0fWriteTxnMarkers\x12\".tidelog.v1.WriteTxnMarkersRequest\x1a#.tidelog.v1.WriteTxnMarkersResponse\x12\x63\n\x12\x41\x64\x64PartitionsToTxn\x12%.tidelog.v1.AddPartitionsToTxnRequest\x1a&.tidelog.v1.AddPartitionsToTxnResponse\x12\x63\n\x12\x44\x65scribeRebalances\x12%.tidelog.v1.DescribeRebalancesRequest\x1a&.tidelog.v1.DescribeRebalancesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,29 +35,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WRITETXNMARKERSREQUEST']._serialized_start=69
   _globals['_WRITETXNMARKERSREQUEST']._serialized_end=133
   _globals['_TXNMARKER']._serialized_start=136
-  _globals['_TXNMARKER']._serialized_end=313
-  _globals['_WRITETXNMARKERSRESPONSE']._serialized_start=315
-  _globals['_WRITETXNMARKERSRESPONSE']._serialized_end=386
-  _globals['_TXNMARKERRESULT']._serialized_start=388
-  _globals['_TXNMARKERRESULT']._serialized_end=475
-  _globals['_PARTITIONRESULT']._serialized_start=477
-  _globals['_PARTITIONRESULT']._serialized_end=559
-  _globals['_ADDPARTITIONSTOTXNREQUEST']._serialized_start=561
-  _globals['_ADDPARTITIONSTOTXNREQUEST']._serialized_end=637
-  _globals['_TXNPARTITIONS']._serialized_start=640
-  _globals['_TXNPARTITIONS']._serialized_end=793
-  _globals['_ADDPARTITIONSTOTXNRESPONSE']._serialized_start=795
-  _globals['_ADDPARTITIONSTOTXNRESPONSE']._serialized_end=898
-  _globals['_TXNPARTITIONSRESULT']._serialized_start=900
-  _globals['_TXNPARTITIONSRESULT']._serialized_end=996
-  _globals['_DESCRIBEREBALANCESREQUEST']._serialized_start=998
-  _globals['_DESCRIBEREBALANCESREQUEST']._serialized_end=1063
-  _globals['_DESCRIBEREBALANCESRESPONSE']._serialized_start=1065
-  _globals['_DESCRIBEREBALANCESRESPONSE']._serialized_end=1165
-  _globals['_GROUPREBALANCE']._serialized_start=1168
-  _globals['_GROUPREBALANCE']._serialized_end=1467
-  _globals['_REBALANCECAUSE']._serialized_start=1469
-  _globals['_REBALANCECAUSE']._serialized_end=1533
-  _globals['_COORDINATOR']._serialized_start=1536
-  _globals['_COORDINATOR']._serialized_end=1843
+  _globals['_TXNMARKER']._serialized_end=354
+  _globals['_WRITETXNMARKERSRESPONSE']._serialized_start=356
+  _globals['_WRITETXNMARKERSRESPONSE']._serialized_end=427
+  _globals['_TXNMARKERRESULT']._serialized_start=429
+  _globals['_TXNMARKERRESULT']._serialized_end=516
+  _globals['_PARTITIONRESULT']._serialized_start=518
+  _globals['_PARTITIONRESULT']._serialized_end=600
+  _globals['_ADDPARTITIONSTOTXNREQUEST']._serialized_start=602
+  _globals['_ADDPARTITIONSTOTXNREQUEST']._serialized_end=678
+  _globals['_TXNPARTITIONS']._serialized_start=681
+  _globals['_TXNPARTITIONS']._serialized_end=834
+  _globals['_ADDPARTITIONSTOTXNRESPONSE']._serialized_start=836
+  _globals['_ADDPARTITIONSTOTXNRESPONSE']._serialized_end=939
+  _globals['_TXNPARTITIONSRESULT']._serialized_start=941
+  _globals['_TXNPARTITIONSRESULT']._serialized_end=1037
+  _globals['_DESCRIBEREBALANCESREQUEST']._serialized_start=1039
+  _globals['_DESCRIBEREBALANCESREQUEST']._serialized_end=1104
+  _globals['_DESCRIBEREBALANCESRESPONSE']._serialized_start=1106
+  _globals['_DESCRIBEREBALANCESRESPONSE']._serialized_end=1206
+  _globals['_GROUPREBALANCE']._serialized_start=1209
+  _globals['_GROUPREBALANCE']._serialized_end=1508
+  _globals['_REBALANCECAUSE']._serialized_start=1510
+  _globals['_REBALANCECAUSE']._serialized_end=1574
+  _globals['_COORDINATOR']._serialized_start=1577
+  _globals['_COORDINATOR']._serialized_end=1884
 # @@protoc_insertion_point(module_scope)

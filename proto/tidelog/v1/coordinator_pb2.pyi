@@ -14,20 +14,24 @@ class WriteTxnMarkersRequest(_message.Message):
     def __init__(self, markers: _Optional[_Iterable[_Union[TxnMarker, _Mapping]]] = ...) -> None: ...
 
 class TxnMarker(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "is_commit", "coordinator_epoch", "transaction_version", "partitions")
+    __slots__ = ("producer_id", "producer_epoch", "is_commit", "coordinator_epoch", "transaction_version", "partitions", "decision", "leader_epochs")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_COMMIT_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_VERSION_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
     transaction_version: int
     partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionKey]
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_commit: bool = ..., coordinator_epoch: _Optional[int] = ..., transaction_version: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionKey, _Mapping]]] = ...) -> None: ...
+    decision: int
+    leader_epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_commit: bool = ..., coordinator_epoch: _Optional[int] = ..., transaction_version: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionKey, _Mapping]]] = ..., decision: _Optional[int] = ..., leader_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WriteTxnMarkersResponse(_message.Message):
     __slots__ = ("markers",)

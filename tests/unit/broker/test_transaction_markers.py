@@ -11,12 +11,14 @@ from typing import Any, cast
 from replica_lab import Lab, batch, in_lab
 
 from tidelog.broker.transaction_markers import MarkerSender, MarkerWriter
-from tidelog.broker.transaction_messages import WRITE_TXN_MARKERS
+from tidelog.broker.transaction_messages import WRITE_TXN_MARKERS, Marker
 from tidelog.controller.metadata.image import MetadataImage
+from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.coordinator.transactions.events import MarkersAnswered, SendMarkers
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import (
     CoordinatorEpoch,
+    LeaderEpoch,
     NodeId,
     PartitionIndex,
     ProducerEpoch,
@@ -73,10 +75,18 @@ class Coordinator:
         producer_id: int = 9,
         commit: bool = True,
         image: MetadataImage | None = None,
+        decision: int = 1,
     ) -> None:
         self.context.image = self.lab.controller.image if image is None else image
         effect = SendMarkers(
-            "tx", ProducerId(producer_id), ProducerEpoch(0), CoordinatorEpoch(4), commit, 0, places
+            "tx",
+            ProducerId(producer_id),
+            ProducerEpoch(0),
+            CoordinatorEpoch(4),
+            commit,
+            0,
+            places,
+            decision,
         )
         self.sender.send(effect, self.outcomes.append)
 
@@ -100,12 +110,12 @@ def with_coordinator(script: Callable[[Lab, Coordinator], Awaitable[None]]) -> N
     in_lab(main)
 
 
-async def open_transaction(partition: Partition) -> None:
+async def open_transaction(partition: Partition, sequence: int = 0) -> None:
     held = partition.begin_verification(
-        ProducerId(9), ProducerEpoch(0), Sequence(0), begins_epoch=False
+        ProducerId(9), ProducerEpoch(0), Sequence(sequence), begins_epoch=False
     )
     assert isinstance(held, Verification)
-    data = batch("x", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=1)
+    data = batch("x", producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=1)
     written = partition.append(data, acks=-1, timeout_ms=5_000, verification=held)
     assert (await written).code is E.NONE
 
@@ -166,7 +176,61 @@ def test_a_node_that_does_not_lead_any_more_says_so() -> None:
         lab.controller.fence(2)
         await lab.until(lambda: partition_of(lab, 2, "there").leader is None)
         coordinator.send(place("there"), image=stale)
-        assert await coordinator.told(1) == {place("there"): E.NOT_LEADER_OR_FOLLOWER}
+        assert await coordinator.told(1) == {place("there"): E.FENCED_LEADER_EPOCH}
+
+    with_coordinator(script)
+
+
+def test_a_marker_that_was_held_up_does_not_end_the_next_transaction() -> None:
+    """Its sender gave it up, sent it again and went on; the producer kept its epoch (KIP-98)."""
+
+    async def script(lab: Lab, coordinator: Coordinator) -> None:
+        partition = partition_of(lab, 2, "there")
+        await open_transaction(partition)
+        coordinator.send(place("there"), commit=False)
+        assert await coordinator.told(1) == {place("there"): E.NONE}
+        await open_transaction(partition, sequence=1)
+        coordinator.outcomes.clear()
+        coordinator.send(place("there"), commit=False)
+        assert await coordinator.told(1) == {place("there"): E.NONE}, "it is there already"
+        assert partition.log.end_offset == 3 and partition.log.last_stable_offset == 2
+        coordinator.outcomes.clear()
+        coordinator.send(place("there"), commit=True, decision=2)
+        assert await coordinator.told(1) == {place("there"): E.NONE}
+        assert partition.log.last_stable_offset == partition.log.end_offset == 4
+        coordinator.outcomes.clear()
+        coordinator.send(place("there"), commit=False)
+        assert await coordinator.told(1) == {place("there"): E.INVALID_TXN_STATE}
+        assert partition.log.end_offset == 4
+
+    with_coordinator(script)
+
+
+def test_a_marker_that_was_held_up_is_refused_by_the_next_leader() -> None:
+    async def script(lab: Lab, coordinator: Coordinator) -> None:
+        stale = lab.controller.image
+        lab.controller.fence(2)
+        await lab.until(lambda: partition_of(lab, 3, "there").leader is not None)
+        topic = stale.topics.named("there")
+        assert topic is not None
+        ref = PartitionRef(topic.topic_id, PartitionIndex(0))
+        marker = Marker(ProducerId(9), ProducerEpoch(0), False, CoordinatorEpoch(4), 0, decision=1)
+        writer = MarkerWriter(lab.nodes[3].replicas, cast("Any", coordinator.groups))
+        assert await writer.write(marker, ref, LeaderEpoch(0)) is E.FENCED_LEADER_EPOCH
+
+    with_coordinator(script)
+
+
+def test_the_same_decision_is_tried_again_if_it_was_not_written() -> None:
+    async def script(lab: Lab, coordinator: Coordinator) -> None:
+        await open_transaction(partition_of(lab, 1, "here"))
+        lab.network.cut(1, 2)
+        coordinator.send(place("there"))
+        assert await coordinator.told(1) == {place("there"): E.NETWORK_EXCEPTION}
+        lab.network.heal()
+        coordinator.outcomes.clear()
+        coordinator.send(place("there"))
+        assert await coordinator.told(1) == {place("there"): E.NONE}
 
     with_coordinator(script)
 

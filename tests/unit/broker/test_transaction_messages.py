@@ -22,6 +22,7 @@ from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import (
     CoordinatorEpoch,
+    LeaderEpoch,
     PartitionIndex,
     ProducerEpoch,
     ProducerId,
@@ -34,9 +35,9 @@ from tidelog.v1 import coordinator_pb2 as pb
 E = ErrorCode
 ONE = PartitionRef(TopicId(Uuid(bytes(range(16)))), PartitionIndex(0))
 TWO = PartitionRef(TopicId(Uuid(bytes(range(16)))), PartitionIndex(7))
-MARKER = Marker(ProducerId(5), ProducerEpoch(3), True, CoordinatorEpoch(9), 2)
+MARKER = Marker(ProducerId(5), ProducerEpoch(3), True, CoordinatorEpoch(9), 2, decision=7)
 ORDERS = [
-    MarkerOrder(MARKER, (ONE, TWO)),
+    MarkerOrder(MARKER, (ONE, TWO), (LeaderEpoch(3), LeaderEpoch(0))),
     MarkerOrder(Marker(ProducerId(6), ProducerEpoch(0), False, CoordinatorEpoch(1), 0), (TWO,)),
 ]
 QUESTION = Question("tx ü", ProducerId(5), ProducerEpoch(3), True, (ONE, TWO))
@@ -46,6 +47,13 @@ def test_markers_and_their_outcomes() -> None:
     assert marker_orders(markers_request(ORDERS)) == ORDERS
     codes = [[E.NONE, E.NOT_LEADER_OR_FOLLOWER], [E.INVALID_PRODUCER_EPOCH]]
     assert marker_codes(ORDERS, markers_response(ORDERS, codes)) == codes
+
+
+def test_leader_epochs_are_of_all_partitions_or_of_none() -> None:
+    request = markers_request(ORDERS)
+    request.markers[0].leader_epochs.pop()
+    with pytest.raises(PeerRefused, match="1 leader epochs for 2 partitions"):
+        marker_orders(request)
 
 
 def test_an_answer_that_lacks_partitions_answers_nothing_for_them() -> None:

@@ -57,7 +57,9 @@ def test_families_and_all_stand_for_their_faults() -> None:
 
 
 def test_a_name_that_stands_for_nothing_is_refused_with_those_that_do() -> None:
-    with pytest.raises(UnknownFault, match="no fault 'kil-leader'; there are kill-leader, .*kills"):
+    with pytest.raises(
+        UnknownFault, match=r"no fault 'kil-leader'; there are kill-leader, .*kills"
+    ):
         schedule(1, ["kil-leader"], 60, NODES)
 
 

@@ -177,6 +177,7 @@ def send_markers(core: TransactionCore) -> None:
                 value.state is _S.PREPARE_COMMIT,
                 value.client_version,
                 tuple(sorted(waiting)),
+                core.decision,
             )
         )
     elif not core.unmarked:

@@ -161,6 +161,8 @@ class SendMarkers:
     committed: bool
     client_version: int
     partitions: tuple[TopicPartition, ...]
+    decision: int
+    """The same for all markers of one transaction, higher for those of the next."""
 
 
 Effect = Respond | Append | SendMarkers

@@ -181,6 +181,7 @@ def _append_finished(core: TransactionCore, event: e.AppendFinished) -> None:
     if core.state.is_prepared:
         core.unmarked = set(core.value.places())
         core.on_the_way = set()
+        core.decision += 1
         send_markers(core)
 
 
