@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from tidelog.chaos.recorder import Recorder, Totals
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
 from tidelog.chaos.workloads.outcomes import outcome_of_append, outcome_of_commit
 from tidelog.chaos.workloads.pace import Pace
+from tidelog.chaos.workloads.patience import within
 from tidelog.chaos.workloads.stage import Stage, Worker, client_settings
 from tidelog.chaos.workloads.values import ForeignRecord, decode_value, encode_value
 
@@ -148,3 +151,20 @@ def test_a_thread_that_falls_says_why() -> None:
     worker.start()
     worker.finish(5.0)
     assert worker.failure == "w: ValueError: over"
+
+
+def test_a_client_that_does_not_return_is_given_up() -> None:
+    returned = threading.Event()
+    with pytest.raises(KafkaException) as raised:
+        within(0.01, returned.wait)
+    error = raised.value.args[0]
+    assert error.fatal() and not error.retriable() and not error.txn_requires_abort()
+    returned.set()
+
+
+def test_what_a_call_raises_is_raised() -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        within(5, fail)

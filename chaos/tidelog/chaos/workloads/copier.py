@@ -25,6 +25,7 @@ from confluent_kafka import (
 
 from tidelog.chaos.history import Outcome, Record, Verb
 from tidelog.chaos.workloads.outcomes import outcome_of_append
+from tidelog.chaos.workloads.patience import within
 from tidelog.chaos.workloads.reader import note_poll
 from tidelog.chaos.workloads.stage import Stage, TopicPlan, Worker, client_settings
 from tidelog.chaos.workloads.values import encode_value
@@ -108,7 +109,8 @@ class Copier(Worker):
         member = consumer.consumer_group_metadata()
         invoked_ms, outcome = self._recorder.now_ms(), Outcome.UNKNOWN
         try:
-            self._again(lambda: producer.send_offsets_to_transaction(places, member, _CALL_S))
+            send = partial(producer.send_offsets_to_transaction, places, member, _CALL_S)
+            self._again(lambda: within(2 * _CALL_S, send))
             outcome = Outcome.OK
         finally:
             for place in places:
