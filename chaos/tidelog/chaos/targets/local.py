@@ -13,9 +13,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
-from tidelog.chaos.proxy import LinkProxies
 from tidelog.chaos.targets.base import TargetError
 from tidelog.chaos.targets.processes import ProcessTarget, in_words, unsafe_environment
+from tidelog.testing.link_proxies import LinkProxies
 from tidelog.testing.local_cluster import LocalCluster, OnLine
 
 _NO_LOSS: Final = (

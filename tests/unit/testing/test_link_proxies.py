@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tidelog.chaos.proxy import LinkProxies
 from tidelog.kernel.addresses import SocketAddress
+from tidelog.testing.link_proxies import LinkProxies
 
 SOON_S = 5.0
 SILENCE_S = 0.15
