@@ -433,7 +433,8 @@ class CopierRun:
 
         def whole() -> bool:
             topics = self._admin.list_topics(timeout=10).topics.values()
-            return all(len(p.isrs) == 3 for topic in topics for p in topic.partitions.values())
+            parts = [part for topic in topics for part in topic.partitions.values()]
+            return all(len(part.isrs) == len(part.replicas) for part in parts)
 
         self._wait(whole, lambda: "the replicas do not come into sync")
 
