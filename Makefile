@@ -56,9 +56,11 @@ test: .venv/.dev  ## run the tests that need neither Docker nor Spark nor Java
 test-java: .venv/.dev build/kafka/.complete  ## run Apache Kafka's own tools against a cluster
 	$(V)/python -m pytest -q -m java tests/java
 
+SPARK_TESTS ?= spark
+
 .PHONY: test-spark
 test-spark: .venv/.spark  ## read and write a cluster with Spark (Java 17; installs pyspark, some 500 MB)
-	$(V)/python -m pytest -q -m spark tests/spark
+	$(V)/python -m pytest -q --durations=10 -m "$(SPARK_TESTS)" tests/spark
 
 .PHONY: test-spark-soak
 test-spark-soak: .venv/.spark  ## kill 40 Spark drivers, and fail their tasks, while they write exactly once

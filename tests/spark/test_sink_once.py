@@ -142,6 +142,7 @@ def finished(driver: subprocess.Popen[str]) -> tuple[int, str]:
     return driver.returncode, said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240 * (KILLS + 2))
 def test_every_row_is_there_once_whoever_is_killed(topics: Topics, tmp_path: Path) -> None:
     rows = 1000 + 500 * KILLS
@@ -165,6 +166,7 @@ def test_every_row_is_there_once_whoever_is_killed(topics: Topics, tmp_path: Pat
         assert left_open(drivers.options(), STREAM) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_second_driver_fences_the_first(spark: Any, topics: Topics, tmp_path: Path) -> None:
     with Drivers(topics, tmp_path, 800) as drivers:
@@ -240,7 +242,8 @@ def test_a_batch_job_that_fails_writes_nothing(spark: Any, topics: Topics) -> No
     with pytest.raises(Exception, match=r"partition 9 of topic"):
         write(bad, topics, topic, txnAppId="half", txnVersion=1)
     assert numbers(topics, topic) == []
-    given = {"kafka.bootstrap.servers": topics.bootstrap, "txnAppId": "half", "txnVersion": "1"}
-    assert left_open({**given, **ONCE}, BATCH) == []
+    # The other task may still have been at work when its job failed: the next run sweeps up.
     write(bad.where("value < '99'"), topics, topic, txnAppId="half", txnVersion=1)
     assert len(numbers(topics, topic)) == 99
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "txnAppId": "half", "txnVersion": "1"}
+    assert left_open({**given, **ONCE}, BATCH) == []
