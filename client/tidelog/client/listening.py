@@ -62,13 +62,18 @@ class Desk:
             self._jobs.put(lambda: _settle(done, call))
             return done
 
-    def serve(self, telling: Future[None], is_loop_alive: Callable[[], bool]) -> None:
-        """Do jobs until the listener is done; raises what it raised."""
+    def serve(self, tell: Callable[[], Future[None]], is_loop_alive: Callable[[], bool]) -> None:
+        """Tell the listener, and do jobs until it is done; raises what it raised.
+
+        The desk is open before the listener can ask: a job of its that went elsewhere would wait
+        for the poll, which waits for the listener.
+        """
         jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         with self._lock:
             self._jobs = jobs
-        telling.add_done_callback(lambda _: jobs.put(None))
         try:
+            telling = tell()
+            telling.add_done_callback(lambda _: jobs.put(None))
             self._work(jobs, telling, is_loop_alive)
         finally:
             with self._lock:
@@ -134,5 +139,6 @@ class OnLoop:
             if inspect.isawaitable(found):
                 await found
 
-        telling = asyncio.run_coroutine_threadsafe(tell(), self._loop)
-        self._desk.serve(telling, self._loop.is_running)
+        self._desk.serve(
+            lambda: asyncio.run_coroutine_threadsafe(tell(), self._loop), self._loop.is_running
+        )
