@@ -21,12 +21,15 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.broker import log_format
 from tidelog.kernel.settings import InvalidSettings, Settings
 from tidelog.kernel.settings.load import Loaded, load
 from tidelog.wire.protocol.kio_import import keep_hypothesis_out
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ _OFFLOAD_THREADS: Final = 8
 _NODE_MODULES: Final = (
     "tidelog.broker.http.side",
     "tidelog.broker.node",
+    "tidelog.broker.port_check",
     "tidelog.broker.real_ports",
     "tidelog.kernel.real.listener",
     "tidelog.kernel.real.peer_server",
@@ -146,7 +150,9 @@ def _bind_http(settings: Settings) -> socket.socket | None:
 
 async def _serve(settings: Settings) -> int:
     from tidelog.broker.http.side import HttpSide
+    from tidelog.broker.port_check import refuse_taken_ports
     from tidelog.broker.real_ports import CannotStart, open_ports
+    from tidelog.kernel.settings.checks import endpoints
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -156,6 +162,7 @@ async def _serve(settings: Settings) -> int:
         async with open_ports(settings, offload_threads=_OFFLOAD_THREADS) as (identity, ports):
             from tidelog.broker.node import Node, NodeFailed
 
+            refuse_taken_ports(endpoints(settings))
             bound = _bind_http(settings)
             node = Node(settings, identity, ports)
             http = None
@@ -164,11 +171,11 @@ async def _serve(settings: Settings) -> int:
             try:
                 if http is not None:
                     http.start()
-                await node.start()
-                # What start-up made lives as long as the process: keep it out of collections.
-                gc.collect()
-                gc.freeze()
-                await node.run(stop)
+                if await _start_unless(stop, node):
+                    # What start-up made lives as long as the process: keep it out of collections.
+                    gc.collect()
+                    gc.freeze()
+                    await node.run(stop)
             except NodeFailed as failure:
                 log.error("the node stops: %s", failure)
                 return EXIT_GAVE_UP
@@ -180,3 +187,20 @@ async def _serve(settings: Settings) -> int:
         log.error("%s", problem)
         return EXIT_USAGE
     return 0
+
+
+async def _start_unless(stop: asyncio.Event, node: Node) -> bool:
+    """Whether the node serves: it may be told to stop while it waits for the other nodes."""
+    starting = asyncio.create_task(node.start())
+    told = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            return True
+        log.info("told to stop before the node came into service")
+        return False
+    finally:
+        starting.cancel()
+        told.cancel()
+        await asyncio.gather(starting, told, return_exceptions=True)

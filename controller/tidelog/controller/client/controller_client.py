@@ -147,6 +147,7 @@ class ControllerClient:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         self._registration = request
         message = contract.registration_message(request)
+        was_told = False
         while True:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             answer = await self._ask_to_register(message, left_ms)
@@ -156,7 +157,15 @@ class ControllerClient:
             is_over = self._clock.monotonic_ms() + REGISTRATION_RETRY_MS >= deadline_ms
             if code is not ErrorCode.DUPLICATE_BROKER_REGISTRATION or is_over:
                 raise RegistrationRefused(code, answer.error_message)
-            # The session of this broker's last life runs out by itself.
+            # The session of this broker's last life runs out by itself; if it does not, the other
+            # is no former life.
+            if not was_told and timeout_ms - left_ms > self._session_ms:
+                was_told = True
+                _log.warning(
+                    "%s; does another node have the same node.id? This one gives up in %.0f s",
+                    answer.error_message,
+                    left_ms / 1000,
+                )
             await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
         epoch = BrokerEpoch(answer.broker_epoch)
         self._epoch_since = self._sequence
@@ -357,9 +366,18 @@ class ControllerClient:
             silent_ms = self._reach.check(self._clock.monotonic_ms())
             if silent_ms is not None:
                 _log.warning(
-                    "broker %s has reached no active controller for %.1f s",
+                    "broker %s has reached no active controller for %.1f s; %s",
                     self._broker_id,
                     silent_ms / 1000,
+                    self._out_of_reach(),
                     extra={"silent_ms": silent_ms, "controllers": self._active.controllers},
                 )
             await asyncio.sleep(REACH_CHECK_MS / 1000)
+
+    def _out_of_reach(self) -> str:
+        told = [
+            f"controller {node}: {link.problem}"
+            for node, link in self._links.items()
+            if link.problem is not None
+        ]
+        return "; ".join(told) or "all controllers answer, but none of them is active"

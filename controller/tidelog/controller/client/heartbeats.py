@@ -44,6 +44,8 @@ class HeartbeatLink:
         self._interval_ms = interval_ms
         self._session_ms = session_ms
         self._beat_now = asyncio.Event()
+        self.problem: str | None = "it has not answered yet"
+        """Why there is no answer; None while there is."""
 
     def beat(self) -> None:
         """Do not wait for the end of the interval."""
@@ -57,8 +59,10 @@ class HeartbeatLink:
                 await self._converse(stream)
             except PeerRefused as refusal:
                 _log.warning("controller %s refuses heartbeats: %s", self._controller, refusal)
+                self.problem = str(refusal)
                 pause_ms = self._session_ms
             except (PeerError, TimeoutError) as error:
+                self.problem = str(error) or f"no answer for {self._session_ms:.0f} ms"
                 _log.debug("heartbeats to controller %s broke off: %s", self._controller, error)
             finally:
                 stream.close()
@@ -70,6 +74,7 @@ class HeartbeatLink:
             while True:
                 async with asyncio.timeout(self._session_ms / 1000):
                     answer = await stream.receive()
+                self.problem = None
                 self._on_answer(self._controller, answer)
         finally:
             sending.cancel()

@@ -174,7 +174,7 @@ def _check_no_other_incarnation(known: BrokerRegistration | None, has_session: b
         raise Refused(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"Another broker is registered with id {known.broker_id} and incarnation"
-            f" {known.incarnation_id}, and it is alive",
+            f" {known.incarnation_id}, and it is alive; every node needs a node.id of its own",
         )
 
 
