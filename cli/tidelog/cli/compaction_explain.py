@@ -24,6 +24,8 @@ _NOBODY: Final = (
 def explain(bootstrap: str, topic: str, *, as_json: bool) -> None:
     with Brokers(bootstrap) as brokers:
         found, problems = _ask_all(brokers, topic)
+        if not found:
+            brokers.leaders([topic])  # fails if there is no such topic, which says more
     for text in problems:
         print(text, file=sys.stderr)
     if not found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -13,6 +13,7 @@ from tidelog.cli.brokers import Brokers, fail_on, patiently
 from tidelog.cli.failures import CommandFailed, WrongUse
 from tidelog.cli.questions import question
 from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.settings.nearest import nearest
 from tidelog.wire.protocol.apis import ApiKey
 
 SOURCES: Final = {
@@ -26,6 +27,7 @@ SOURCES: Final = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 _SET, _DELETE = 0, 1
+_OF_ONE_LISTENER: Final = "listener.name."
 
 
 class Kind(Enum):
@@ -177,6 +179,7 @@ def alter_configs(
     with Brokers(bootstrap) as brokers:
         for entity in entities:
             try:
+                _refuse_unknown(brokers, entity, values)
                 alter_entity(brokers, entity, values, deleted)
             except CommandFailed as failure:
                 failures.append(str(failure))
@@ -188,6 +191,19 @@ def alter_configs(
         print(json.dumps({"altered": done}))
     if failures:
         raise CommandFailed("\n".join(failures))
+
+
+def _refuse_unknown(brokers: Brokers, entity: Entity, names: Collection[str]) -> None:
+    """Brokers take any name, in case a plug-in knows it; a slip of the pen would go unnoticed."""
+    if entity.kind not in (Kind.BROKER, Kind.CLUSTER) or not names:
+        return
+    node = entity.name or str(min(brokers.describe().live))
+    known = {one.name for one in describe_entity(brokers, Entity(Kind.BROKER, node))}
+    for name in names:
+        if name not in known and not name.startswith(_OF_ONE_LISTENER):
+            meant = nearest(name, known, max(3, len(name) // 4))
+            hint = f"did you mean {meant}?" if meant else "tidelog config describe --all lists all"
+            raise CommandFailed(f"{entity}: unknown setting {name}; {hint}")
 
 
 def parse_added(text: str) -> dict[str, str]:

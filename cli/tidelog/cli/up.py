@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -164,7 +165,12 @@ def _check_settings(cluster: LocalCluster) -> None:
     try:
         load(file_text=text, file_name="-o", environment=dict(os.environ))
     except InvalidSettings as invalid:
-        raise WrongUse("\n".join(invalid.errors)) from None
+        raise WrongUse("\n".join(map(_without_line, invalid.errors))) from None
+
+
+def _without_line(error: str) -> str:
+    """The line of a file that nobody has written tells nobody anything."""
+    return re.sub(r"^-o line \d+:", "-o", error)
 
 
 def warnings(options: UpOptions, cluster: LocalCluster) -> list[str]:

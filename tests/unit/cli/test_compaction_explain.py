@@ -13,6 +13,7 @@ from tidelog.cli import compaction_explain
 from tidelog.cli.compaction_explain import lines
 from tidelog.cli.node_http import Answer, NoHttp
 from tidelog.kernel.addresses import SocketAddress
+from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
 
 Run = Callable[..., Any]
@@ -47,12 +48,17 @@ def test_how_a_replica_reads() -> None:
 
 class Nodes(ScriptedBrokers):
     def __init__(self) -> None:
-        super().__init__({ApiKey.DESCRIBE_CONFIGS: self.configs})
+        super().__init__({ApiKey.DESCRIBE_CONFIGS: self.configs, ApiKey.METADATA: self.metadata})
         self.told: dict[str, Any] = {}
         self.paths: set[str] = set()
 
     def configs(self, request: Any) -> Mapping[str, Any]:
         return {"results": [{"configs": [{"name": "http.listener", "value": ":9644"}]}]}
+
+    def metadata(self, request: Any) -> Mapping[str, Any]:
+        (topic,) = request.topics
+        code = ErrorCode.NONE if topic.name == "t" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return {"topics": [{"name": topic.name, "error_code": code}]}
 
     def fetch(self, address: SocketAddress, path: str) -> Answer:
         self.paths.add(path)
@@ -80,3 +86,6 @@ def test_nobody_tells(tidelog: Run, nodes: Nodes) -> None:
     answer = tidelog("explain", "compaction", "t")
     assert answer.code == 1
     assert "http.listener" in answer.err
+    missing = tidelog("explain", "compaction", "nosuch")
+    assert (missing.code, "topic 'nosuch' does not exist" in missing.err) == (1, True)
+    assert "http.listener" not in missing.err

@@ -45,6 +45,7 @@ class Settings(ScriptedBrokers):
             }
         )
         self.error = ErrorCode.NONE
+        self.known: tuple[str, ...] = ("b",)
 
     def describe(self, request: Any) -> Mapping[str, Any]:
         (resource,) = request.resources
@@ -54,7 +55,7 @@ class Settings(ScriptedBrokers):
             {"name": "a", "value": "0", "source": 5},
         ]
         configs = [
-            {"name": "b", "value": "9", "config_source": 5},
+            *({"name": name, "value": "9", "config_source": 5} for name in self.known),
             {"name": "a", "value": "1", "config_source": own, "synonyms": synonyms},
         ]
         return {"results": [{"configs": configs, "error_code": self.error}]}
@@ -134,6 +135,27 @@ def test_what_the_cluster_refuses(tidelog: Run, settings: Settings) -> None:
     settings.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ran = tidelog("config", "describe", "--topic", "t")
     assert (ran.code, ran.err) == (1, "topic t does not exist; tidelog topic list\n")
+
+
+@pytest.mark.parametrize("whose", [("--broker", "2"), ("--cluster",)])
+def test_a_slip_of_the_pen_in_a_broker_s_setting(
+    tidelog: Run, settings: Settings, whose: tuple[str, ...]
+) -> None:
+    """Brokers take names that they do not know."""
+    settings.known = ("log.cleaner.threads", "b")
+    ran = tidelog("config", "alter", *whose, "--set", "log.cleaner.thread=1")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.endswith(
+        "unknown setting log.cleaner.thread; did you mean log.cleaner.threads?\n"
+    )
+    assert "--all lists all" in tidelog("config", "alter", *whose, "--set", "qqqqqqqqq=1").err
+    assert settings.questions(ApiKey.INCREMENTAL_ALTER_CONFIGS) == []
+    for change in (
+        ("--set", "log.cleaner.threads=1"),
+        ("--set", "listener.name.inside.b=1"),
+        ("--unset", "nobody.knows"),
+    ):
+        assert tidelog("config", "alter", *whose, *change).code == 0
 
 
 @pytest.mark.parametrize(

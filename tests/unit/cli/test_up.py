@@ -267,7 +267,7 @@ def test_one_directory_one_cluster(
         (("--colour",), "No such option"),
         (("-o", "num.partitions"), "-o num.partitions: must be name=value"),
         (("-o", "num.partitions=many"), "num.partitions=many"),
-        (("-o", "num.partitons=3"), "did you mean num.partitions"),
+        (("-o", "num.partitons=3"), "-o num.partitons=3: unknown setting; did you mean num.part"),
         (("--ephemeral", "--data-dir", "d"), "not both"),
         (("--log-level", "loud"), "--log-level"),
         (("extra",), "unexpected extra argument"),
