@@ -129,7 +129,10 @@ def not_ready(http: SocketAddress) -> Any:
     [
         ({"KAFKA_NOD_ID": "1"}, ["KAFKA_NOD_ID", "did you mean node.id?"]),
         ({"KAFKA_LOG_SEGMENT_BYTES": "many"}, ["KAFKA_LOG_SEGMENT_BYTES", "Not a number"]),
-        ({"TIDELOG_LOG_FLUSH_POLICY": "never"}, ["TIDELOG_LOG_FLUSH_POLICY", "fsync", "page-cache"]),
+        (
+            {"TIDELOG_LOG_FLUSH_POLICY": "never"},
+            ["TIDELOG_LOG_FLUSH_POLICY", "fsync", "page-cache"],
+        ),
     ],
 )
 def test_wrong_variables(tmp_path: Path, given: dict[str, str], words: list[str]) -> None:
