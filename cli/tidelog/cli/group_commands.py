@@ -85,46 +85,54 @@ def describe(
         print_descriptions(bootstrap_server, groups or [], options)
 
 
+AllTopics = Annotated[
+    bool, typer.Option("--all-topics", help="All that the group has offsets for.")
+]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first record.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="To the end.")]
+ToCurrent = Annotated[bool, typer.Option("--to-current", help="To where it is.")]
+ToOffset = Annotated[
+    int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")
+]
+ShiftBy = Annotated[
+    int | None, typer.Option("--shift-by", metavar="N", help="So many on, or back (-N).")
+]
+ToDatetime = Annotated[
+    str | None,
+    typer.Option("--to-datetime", metavar="TIME", help="2026-01-31T12:00:00.000 (UTC)."),
+]
+ByDuration = Annotated[
+    str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="So long ago.")
+]
+FromFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-file", metavar="FILE", exists=True, dir_okay=False, help="What --export printed."
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would be done (the default).")
+]
+Export = Annotated[bool, typer.Option("--export", help="Print as CSV for --from-file.")]
+
+
 @app.command("reset-offsets")
 def reset_offsets(
     group: GroupName,
     topic: Topics = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All that the group has offsets for.")
-    ] = False,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the first record.")
-    ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To where it is.")] = False,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="So many on, or back (-N).")
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option("--to-datetime", metavar="TIME", help="2026-01-31T12:00:00.000 (UTC)."),
-    ] = None,
-    by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="So long ago.")
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-file",
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="What --export printed.",
-        ),
-    ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done (the default).")
-    ] = False,
-    export: Annotated[bool, typer.Option("--export", help="Print as CSV for --from-file.")] = False,
+    all_topics: AllTopics = False,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_current: ToCurrent = False,
+    to_offset: ToOffset = None,
+    shift_by: ShiftBy = None,
+    to_datetime: ToDatetime = None,
+    by_duration: ByDuration = None,
+    from_file: FromFile = None,
+    execute: Execute = False,
+    dry_run: DryRun = False,
+    export: Export = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: AsJson = False,
 ) -> None:
@@ -135,29 +143,20 @@ def reset_offsets(
         raise typer.BadParameter("one of --execute and --dry-run")
     if from_file is None and bool(topic) == all_topics:
         raise typer.BadParameter("name topics with --topic, or give --all-topics")
+    ways = {
+        "--to-earliest": to_earliest or None,
+        "--to-latest": to_latest or None,
+        "--to-current": to_current or None,
+        "--to-offset": to_offset,
+        "--shift-by": shift_by,
+        "--to-datetime": to_datetime,
+        "--by-duration": by_duration,
+        "--from-file": from_file,
+    }
     with reported(FAILED):
-        way = _way(
-            group,
-            {
-                "--to-earliest": to_earliest or None,
-                "--to-latest": to_latest or None,
-                "--to-current": to_current or None,
-                "--to-offset": to_offset,
-                "--shift-by": shift_by,
-                "--to-datetime": to_datetime,
-                "--by-duration": by_duration,
-                "--from-file": from_file,
-            },
-        )
-        reset(
-            bootstrap_server,
-            group,
-            way,
-            topic or None,
-            execute=execute,
-            export=export,
-            as_json=json,
-        )
+        way = _way(group, ways)
+        topics = topic or None
+        reset(bootstrap_server, group, way, topics, execute=execute, export=export, as_json=json)
 
 
 def _way(group: str, given: dict[str, bool | int | str | Path | None]) -> Way:

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from tidelog.cli.options import AsJson
+
 app = typer.Typer(
     help="Look at, check and mend the files of a log, of Tidelog or of Apache Kafka.",
     no_args_is_help=True,
@@ -80,11 +82,11 @@ def dump(
 
 
 @app.command()
-def verify(directory: Directory) -> None:
+def verify(directory: Directory, json: AsJson = False) -> None:
     """Check all files below a data directory and list what is wrong."""
     from tidelog.cli.verify import verify_command
 
-    raise typer.Exit(verify_command(str(directory)))
+    raise typer.Exit(verify_command(str(directory), as_json=json))
 
 
 @app.command()
@@ -99,11 +101,12 @@ def reindex(
             help="How many bytes of log lie between two entries; the topic's setting.",
         ),
     ] = 4096,
+    json: AsJson = False,
 ) -> None:
     """Make .index, .timeindex and .txnindex anew from the .log files."""
     from tidelog.cli.reindex import reindex_command
 
-    raise typer.Exit(reindex_command(str(directory), index_interval_bytes))
+    raise typer.Exit(reindex_command(str(directory), index_interval_bytes, as_json=json))
 
 
 @app.command()

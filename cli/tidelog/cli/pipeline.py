@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidelog.cli.failures import CommandFailed, WrongUse
 from tidelog.pipeline.errors import PipelineError, WrongOptions
@@ -19,6 +19,22 @@ from tidelog.pipeline.jobs.summary import Progress, Step, Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+Options = TypeVar("Options", contravariant=True)
+
+
+class FollowingJob(Protocol[Options]):
+    """A job that may run on until it is stopped."""
+
+    def __call__(
+        self,
+        spark: SparkSession,
+        options: Options,
+        *,
+        progress: Progress,
+        stopped: Callable[[], bool],
+    ) -> Summary: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +72,18 @@ def run_job(name: str, how: HowToRun, job: Callable[[SparkSession, Progress], Su
     if how.metrics_file is not None:
         _write_metrics(how.metrics_file, summary.metrics(how.labels))
     return summary
+
+
+def run_until_interrupted(
+    name: str, how: HowToRun, run: FollowingJob[Options], options: Options, *, follows: bool
+) -> None:
+    """As ``run_job``; a job that follows its topics ends in good order when it is interrupted."""
+    stopped = until_interrupted() if follows else (lambda: False)
+    run_job(
+        name,
+        how,
+        lambda session, progress: run(session, options, progress=progress, stopped=stopped),
+    )
 
 
 @contextmanager

@@ -5,12 +5,19 @@ Exit codes: 0 done, 1 it could not be done or an audit found a difference, 2 use
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, reported
+
+if TYPE_CHECKING:
+    from tidelog.cli.pipeline import HowToRun
 
 app = typer.Typer(
     help="Archive, summarise, replay and compare topics on Spark (the extra spark).",
@@ -48,13 +55,54 @@ AtLeastOnce = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """The options of every job: each field is one."""
+
+    master: Master = None
+    conf: Conf = None
+    metrics_file: MetricsFile = None
+    json: AsJson = False
+
+    def how(self, labels: Mapping[str, str]) -> HowToRun:
+        from tidelog.cli.pipeline import HowToRun, pairs
+
+        return HowToRun(
+            self.master, pairs("--conf", self.conf), self.json, self.metrics_file, labels
+        )
+
+
+def on_spark(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that gets the options of every job as ``spark``; typer sees them one by one."""
+    hints = get_type_hints(OnSpark, include_extras=True)
+    own = signature(command, eval_str=True).parameters.values()
+    shown = [one for one in own if one.name != "spark"] + [
+        Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in fields(OnSpark)
+    ]
+
+    @wraps(command)
+    def run(**given: object) -> None:
+        spark = OnSpark(**{name: given.pop(name) for name in hints})  # type: ignore[arg-type]
+        command(**given, spark=spark)
+
+    run.__signature__ = Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in shown}
+    return run
+
+
 @app.command()
+@on_spark
 def archive(
     topics: Topics,
     lake: Annotated[str, typer.Option("--lake", metavar="DIR", help="Where Parquet goes.")],
     follow: Annotated[bool, typer.Option("--follow", help="Run on until Ctrl-C.")] = False,
-    max_records_per_batch: Annotated[int, typer.Option(min=1, metavar="N")] = 5_000_000,
-    max_records_per_file: Annotated[int, typer.Option(min=1, metavar="N")] = 5_000_000,
+    max_records_per_batch: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Read at most so many at once.")
+    ] = 5_000_000,
+    max_records_per_file: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Write at most so many into one file.")
+    ] = 5_000_000,
     min_records_per_batch: Annotated[
         int, typer.Option(min=1, metavar="N", help="With --follow: wait for so many …")
     ] = 100_000,
@@ -69,14 +117,12 @@ def archive(
     ] = False,
     source_option: SourceOptions = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    master: Master = None,
-    conf: Conf = None,
-    metrics_file: MetricsFile = None,
-    json: AsJson = False,
+    *,
+    spark: OnSpark,
 ) -> None:
     """Write topics to a lake of Parquet files, each record once; run again, it goes on."""
     with reported():
-        from tidelog.cli.pipeline import HowToRun, pairs, run_job, until_interrupted
+        from tidelog.cli.pipeline import pairs, run_until_interrupted
         from tidelog.pipeline.jobs.archive import ArchiveOptions
         from tidelog.pipeline.jobs.archive import archive as run
 
@@ -93,18 +139,12 @@ def archive(
             max_delay_s=max_delay,
             source_options=pairs("--source-option", source_option),
         )
-        how = HowToRun(
-            master, pairs("--conf", conf), json, metrics_file, {"topics": ",".join(topics)}
-        )
-        stopped = until_interrupted() if follow else (lambda: False)
-        run_job(
-            "archive",
-            how,
-            lambda spark, progress: run(spark, options, progress=progress, stopped=stopped),
-        )
+        how = spark.how({"topics": ",".join(topics)})
+        run_until_interrupted("archive", how, run, options, follows=follow)
 
 
 @app.command()
+@on_spark
 def snapshot(
     source: From,
     output: Annotated[
@@ -116,14 +156,12 @@ def snapshot(
     ] = None,
     source_option: SourceOptions = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    master: Master = None,
-    conf: Conf = None,
-    metrics_file: MetricsFile = None,
-    json: AsJson = False,
+    *,
+    spark: OnSpark,
 ) -> None:
     """Write the latest value of each key; keys whose latest is a tombstone are left out."""
     with reported():
-        from tidelog.cli.pipeline import HowToRun, pairs, run_job, translated
+        from tidelog.cli.pipeline import pairs, run_job, translated
         from tidelog.pipeline.jobs.records import parse_place
         from tidelog.pipeline.jobs.snapshot import SnapshotOptions
         from tidelog.pipeline.jobs.snapshot import snapshot as run
@@ -132,11 +170,12 @@ def snapshot(
             more = pairs("--source-option", source_option)
             place = parse_place(source, bootstrap_server, None, more)
         options = SnapshotOptions(place, output, overwrite, files)
-        how = HowToRun(master, pairs("--conf", conf), json, metrics_file, {"from": source})
-        run_job("snapshot", how, lambda spark, progress: run(spark, options, progress=progress))
+        how = spark.how({"from": source})
+        run_job("snapshot", how, lambda session, progress: run(session, options, progress=progress))
 
 
 @app.command()
+@on_spark
 def replay(
     source: From,
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where records go.")],
@@ -151,7 +190,9 @@ def replay(
     rate: Annotated[
         float | None, typer.Option("--rate", min=1, metavar="N", help="Records per second at most.")
     ] = None,
-    chunk_records: Annotated[int, typer.Option(min=1, metavar="N")] = 500_000,
+    chunk_records: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Note how far it is after so many.")
+    ] = 500_000,
     partition_by_key: Annotated[
         bool, typer.Option("--partition-by-key", help="Instead of the original partitions.")
     ] = False,
@@ -159,14 +200,12 @@ def replay(
     source_option: SourceOptions = None,
     sink_option: SinkOptions = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    master: Master = None,
-    conf: Conf = None,
-    metrics_file: MetricsFile = None,
-    json: AsJson = False,
+    *,
+    spark: OnSpark,
 ) -> None:
     """Write records to a topic as they once were: keys, times, headers and partitions."""
     with reported():
-        from tidelog.cli.pipeline import HowToRun, pairs, run_job, translated
+        from tidelog.cli.pipeline import pairs, run_job, translated
         from tidelog.pipeline.jobs.records import parse_place
         from tidelog.pipeline.jobs.replay import ReplayOptions
         from tidelog.pipeline.jobs.replay import replay as run
@@ -186,61 +225,70 @@ def replay(
             exactly_once=not at_least_once,
             sink_options=pairs("--sink-option", sink_option),
         )
-        how = HowToRun(
-            master, pairs("--conf", conf), json, metrics_file, {"from": source, "to": to}
-        )
-        run_job("replay", how, lambda spark, progress: run(spark, options, progress=progress))
+        how = spark.how({"from": source, "to": to})
+        run_job("replay", how, lambda session, progress: run(session, options, progress=progress))
+
+
+Schema = Annotated[
+    str,
+    typer.Option(
+        "--schema", metavar="DDL", help="Of the JSON values: 'country STRING, amount DOUBLE'."
+    ),
+]
+Metrics = Annotated[
+    list[str],
+    typer.Option("--metric", metavar="NAME=SQL", help="total=sum(amount); may be repeated."),
+]
+Checkpoint = Annotated[
+    str, typer.Option("--checkpoint", metavar="DIR", help="Keeps open windows and offsets.")
+]
+GroupBy = Annotated[
+    list[str] | None, typer.Option("--group-by", metavar="COLUMN", help="May be repeated.")
+]
+Window = Annotated[str, typer.Option("--window", metavar="TIME", help="How long a window is.")]
+Slide = Annotated[
+    str | None, typer.Option("--slide", metavar="TIME", help="Begin a window so often.")
+]
+Watermark = Annotated[
+    str, typer.Option("--watermark", metavar="TIME", help="How late records may be.")
+]
+EventTime = Annotated[
+    str | None,
+    typer.Option("--event-time", metavar="COLUMN", help="Instead of the record's own time."),
+]
+FailOnMalformed = Annotated[
+    bool, typer.Option("--fail-on-malformed", help="Instead of skipping and counting.")
+]
+FollowEvery = Annotated[
+    str | None, typer.Option("--follow", metavar="TIME", help="Run on, a batch so often.")
+]
 
 
 @app.command()
+@on_spark
 def aggregate(
     topics: Topics,
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where results go.")],
-    schema: Annotated[
-        str,
-        typer.Option(
-            "--schema", metavar="DDL", help="Of the JSON values: 'country STRING, amount DOUBLE'."
-        ),
-    ],
-    metric: Annotated[
-        list[str],
-        typer.Option("--metric", metavar="NAME=SQL", help="total=sum(amount); may be repeated."),
-    ],
-    checkpoint: Annotated[
-        str, typer.Option("--checkpoint", metavar="DIR", help="Keeps open windows and offsets.")
-    ],
-    group_by: Annotated[
-        list[str] | None, typer.Option("--group-by", metavar="COLUMN", help="May be repeated.")
-    ] = None,
-    window: Annotated[str, typer.Option("--window", metavar="TIME")] = "1 minute",
-    slide: Annotated[
-        str | None, typer.Option("--slide", metavar="TIME", help="Begin a window so often.")
-    ] = None,
-    watermark: Annotated[
-        str, typer.Option("--watermark", metavar="TIME", help="How late records may be.")
-    ] = "10 seconds",
-    event_time: Annotated[
-        str | None,
-        typer.Option("--event-time", metavar="COLUMN", help="Instead of the record's own time."),
-    ] = None,
-    fail_on_malformed: Annotated[
-        bool, typer.Option("--fail-on-malformed", help="Instead of skipping and counting.")
-    ] = False,
-    follow: Annotated[
-        str | None, typer.Option("--follow", metavar="TIME", help="Run on, a batch so often.")
-    ] = None,
+    schema: Schema,
+    metric: Metrics,
+    checkpoint: Checkpoint,
+    group_by: GroupBy = None,
+    window: Window = "1 minute",
+    slide: Slide = None,
+    watermark: Watermark = "10 seconds",
+    event_time: EventTime = None,
+    fail_on_malformed: FailOnMalformed = False,
+    follow: FollowEvery = None,
     at_least_once: AtLeastOnce = False,
     source_option: SourceOptions = None,
     sink_option: SinkOptions = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    master: Master = None,
-    conf: Conf = None,
-    metrics_file: MetricsFile = None,
-    json: AsJson = False,
+    *,
+    spark: OnSpark,
 ) -> None:
     """Aggregate JSON values over windows of time, and write each window to a topic once."""
     with reported():
-        from tidelog.cli.pipeline import HowToRun, pairs, run_job, until_interrupted
+        from tidelog.cli.pipeline import pairs, run_until_interrupted
         from tidelog.pipeline.jobs.aggregate import AggregateOptions
         from tidelog.pipeline.jobs.aggregate import aggregate as run
 
@@ -249,30 +297,25 @@ def aggregate(
             tuple(topics),
             to,
             checkpoint,
-            schema,
-            pairs("--metric", metric),
-            tuple(group_by or ()),
-            window,
-            slide,
-            watermark,
-            event_time,
-            fail_on_malformed,
-            not at_least_once,
-            follow,
-            pairs("--source-option", source_option),
-            pairs("--sink-option", sink_option),
+            value_schema=schema,
+            metrics=pairs("--metric", metric),
+            group_by=tuple(group_by or ()),
+            window=window,
+            slide=slide,
+            watermark=watermark,
+            event_time=event_time,
+            fail_on_malformed=fail_on_malformed,
+            exactly_once=not at_least_once,
+            follow_every=follow,
+            source_options=pairs("--source-option", source_option),
+            sink_options=pairs("--sink-option", sink_option),
         )
-        labels = {"topics": ",".join(topics), "to": to}
-        how = HowToRun(master, pairs("--conf", conf), json, metrics_file, labels)
-        stopped = until_interrupted() if follow else (lambda: False)
-        run_job(
-            "aggregate",
-            how,
-            lambda spark, progress: run(spark, options, progress=progress, stopped=stopped),
-        )
+        how = spark.how({"topics": ",".join(topics), "to": to})
+        run_until_interrupted("aggregate", how, run, options, follows=follow is not None)
 
 
 @app.command()
+@on_spark
 def audit(
     left: Annotated[str, typer.Argument(metavar="LEFT", help=PLACE)],
     right: Annotated[str, typer.Argument(metavar="RIGHT", help=PLACE)],
@@ -285,15 +328,13 @@ def audit(
     ] = None,
     source_option: SourceOptions = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    master: Master = None,
-    conf: Conf = None,
-    metrics_file: MetricsFile = None,
-    json: AsJson = False,
+    *,
+    spark: OnSpark,
 ) -> None:
     """Compare a topic with its archive, a copy or another cluster's; exit code 1: they differ."""
     with reported():
         from tidelog.cli.failures import CommandFailed
-        from tidelog.cli.pipeline import HowToRun, pairs, run_job, translated
+        from tidelog.cli.pipeline import pairs, run_job, translated
         from tidelog.pipeline.jobs.audit import AuditOptions
         from tidelog.pipeline.jobs.audit import audit as run
         from tidelog.pipeline.jobs.records import LakePlace, parse_place
@@ -302,11 +343,9 @@ def audit(
             one = parse_place(left, bootstrap_server, None, pairs("--source-option", source_option))
             other = parse_place(right, bootstrap_server, one.topic)
         options = AuditOptions(one, other, by_offset)
-        how = HowToRun(
-            master, pairs("--conf", conf), json, metrics_file, {"left": left, "right": right}
-        )
+        how = spark.how({"left": left, "right": right})
         summary = run_job(
-            "audit", how, lambda spark, progress: run(spark, options, progress=progress).summary
+            "audit", how, lambda session, progress: run(session, options, progress=progress).summary
         )
         if summary.problems:
             archive_is_there = isinstance(one, LakePlace) or isinstance(other, LakePlace)
@@ -315,33 +354,35 @@ def audit(
 
 
 @app.command()
+@on_spark
 def verify(
     history: Annotated[str, typer.Argument(metavar="HISTORY", help="history.jsonl of a run.")],
-    master: Master = None,
-    conf: Conf = None,
-    metrics_file: MetricsFile = None,
-    json: AsJson = False,
+    *,
+    spark: OnSpark,
 ) -> None:
     """Judge a history of tidelog chaos that is too large for tidelog chaos check; 1: anomalies."""
     with reported():
         from tidelog.cli.chaos_part import judge_part
         from tidelog.cli.failures import CommandFailed
-        from tidelog.cli.pipeline import HowToRun, pairs, run_job
+        from tidelog.cli.pipeline import run_job
         from tidelog.pipeline.jobs.verify import verify as run
 
-        how = HowToRun(master, pairs("--conf", conf), json, metrics_file, {"history": history})
+        how = spark.how({"history": history})
         summary = run_job(
             "verify",
             how,
-            lambda spark, progress: run(spark, history, judge_part, progress=progress).summary,
+            lambda session, progress: run(session, history, judge_part, progress=progress).summary,
         )
         if summary.problems:
             raise CommandFailed("the history shows what must not be")
 
 
 @app.command()
-def script() -> None:
+def script(json: AsJson = False) -> None:
     """Print the path of a file to give to spark-submit, in front of a job and its options."""
+    from json import dumps
+
     from tidelog.cli import pipeline_main
 
-    typer.echo(pipeline_main.__file__)
+    path = pipeline_main.__file__
+    typer.echo(dumps({"script": path}) if json else path)

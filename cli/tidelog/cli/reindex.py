@@ -11,6 +11,7 @@ segments of a partition are walked in order.
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -60,7 +61,7 @@ class Outcome:
     findings: list[str] = field(default_factory=list)
 
 
-def reindex_command(directory: str, index_interval_bytes: int) -> int:
+def reindex_command(directory: str, index_interval_bytes: int, *, as_json: bool) -> int:
     disk = OsDisk()
     try:
         target = find_target(disk, directory)
@@ -75,10 +76,14 @@ def reindex_command(directory: str, index_interval_bytes: int) -> int:
     with byte_progress("reindexing", total) as advance:
         for partition in target.partitions:
             reindex_partition(disk, partition, index_interval_bytes, outcome, advance)
-    for finding in outcome.findings:
-        print(finding)
     count = len(target.partitions)
-    print(f"partitions: {count}, segments reindexed: {outcome.segments}", file=sys.stderr)
+    if as_json:
+        told = {"partitions": count, "segments": outcome.segments, "problems": outcome.findings}
+        print(json.dumps(told))
+    else:
+        for finding in outcome.findings:
+            print(finding)
+        print(f"partitions: {count}, segments reindexed: {outcome.segments}", file=sys.stderr)
     return exit_codes.PROBLEM if outcome.findings else exit_codes.OK
 
 

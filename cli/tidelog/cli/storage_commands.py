@@ -26,11 +26,11 @@ Config = Annotated[
 
 
 @app.command("random-uuid")
-def random_uuid() -> None:
+def random_uuid(json: AsJson = False) -> None:
     """Print an id for a new cluster."""
     from tidelog.cli.storage import new_uuid
 
-    typer.echo(new_uuid())
+    typer.echo(f'{{"uuid": "{new_uuid()}"}}' if json else new_uuid())
 
 
 @app.command("format")

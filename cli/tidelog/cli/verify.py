@@ -7,6 +7,7 @@ topic must be of the same topic id.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,15 @@ class Verified:
     findings: list[Finding] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
 
+    def as_object(self, total_bytes: int) -> dict[str, object]:
+        return {
+            "partitions": self.partitions,
+            "segments": self.segments,
+            "bytes": total_bytes,
+            "problems": [{"path": one.path, "problem": one.text} for one in self.findings],
+            "not_checked": self.not_checked,
+        }
+
     def add(self, check: PartitionCheck) -> None:
         self.partitions += 1
         self.segments += check.segments
@@ -55,7 +65,7 @@ class Verified:
         self.not_checked += check.not_checked
 
 
-def verify_command(directory: str) -> int:
+def verify_command(directory: str, *, as_json: bool) -> int:
     disk = OsDisk()
     try:
         target = find_target(disk, directory)
@@ -67,16 +77,23 @@ def verify_command(directory: str) -> int:
     total = sum(log_bytes(disk, partition) for partition in target.partitions)
     with byte_progress("verifying", total) as advance:
         verified = verify_target(disk, target, advance)
+    if as_json:
+        print(json.dumps(verified.as_object(total)))
+    else:
+        _print_verified(verified, total)
+    return exit_codes.PROBLEM if verified.findings else exit_codes.OK
+
+
+def _print_verified(verified: Verified, total_bytes: int) -> None:
     for finding in verified.findings:
         print(finding)
     for path in verified.not_checked:
         print(f"{path}: not checked, no file of a log has this name", file=sys.stderr)
     print(
         f"partitions: {verified.partitions}, segments: {verified.segments},"
-        f" bytes of logs: {total}, problems: {len(verified.findings)}",
+        f" bytes of logs: {total_bytes}, problems: {len(verified.findings)}",
         file=sys.stderr,
     )
-    return exit_codes.PROBLEM if verified.findings else exit_codes.OK
 
 
 def verify_target(disk: Disk, target: Target, advance: Advance) -> Verified:
