@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tidelog.controller.decisions.outcome import Refused
 from tidelog.controller.decisions.policy import ControllerPolicy
@@ -15,7 +16,13 @@ from tidelog.kernel.settings import InvalidSettings, Settings, TopicConfig
 def settings_of_cluster(image: MetadataImage, policy: ControllerPolicy) -> Settings:
     """What topics inherit: this controller's settings under the cluster's dynamic ones."""
     cluster = image.config(ResourceType.BROKER, CLUSTER_DEFAULT)
-    return policy.settings.with_dynamic(cluster=dict(cluster)) if cluster else policy.settings
+    return _under(policy.settings, tuple(cluster.items())) if cluster else policy.settings
+
+
+@lru_cache(maxsize=8)
+def _under(settings: Settings, cluster: tuple[tuple[str, str], ...]) -> Settings:
+    """Resolving the whole table takes as long as the rest of a decision; it rarely changes."""
+    return settings.with_dynamic(cluster=dict(cluster))
 
 
 def check_topic_settings(
