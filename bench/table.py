@@ -39,7 +39,7 @@ class Row:
     def goal_text(self) -> str | None:
         if self.goal is None:
             return None
-        return f"{'≥' if self.better == 'higher' else '≤'} {_number(self.goal)}"
+        return f"{'≥' if self.better == 'higher' else '≤'} {number_text(self.goal)}"
 
 
 def report(name: str, rows: Sequence[Row], results: Path = RESULTS) -> None:
@@ -71,7 +71,7 @@ def print_rows(name: str, rows: Iterable[dict[str, object]]) -> None:
         value = row["value"]
         table.add_row(
             str(row["name"]),
-            _number(value) if isinstance(value, int | float) else str(value),
+            number_text(value) if isinstance(value, int | float) else str(value),
             str(row["unit"]),
             str(row["goal"] or ""),
             "" if row["met"] is None else "yes" if row["met"] else "NO",
@@ -79,7 +79,7 @@ def print_rows(name: str, rows: Iterable[dict[str, object]]) -> None:
     Console().print(table)
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
     """Three significant digits, without an exponent, and with thousands kept apart."""
     if value == 0:
         return "0"

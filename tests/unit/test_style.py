@@ -20,7 +20,7 @@ def is_generated(path: Path) -> bool:
 
 CODE = sorted(
     str(path.relative_to(ROOT))
-    for pattern in ("*/tidelog/**/*.py", "bench/*.py")
+    for pattern in ("*/tidelog/**/*.py", "bench/**/*.py")
     for path in ROOT.glob(pattern)
     if not is_generated(path)
 )

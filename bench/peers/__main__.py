@@ -1,0 +1,173 @@
+"""`make bench-peers`: the same work for Tidelog and its peers, in turns, on this machine.
+
+    make bench-peers ARGS="--quick"                          a few minutes, kept apart
+    make bench-peers ARGS="--only start --peers kafka"       an experiment, a peer
+    make bench-peers ARGS="--limits"                         what the machine itself can do
+    make bench-peers ARGS="--profile"                        where a node's time goes (py-spy)
+
+Results of several runs merge into bench/results/peers.json; each says when it was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bench.peers import limits, machine, plots, profile
+from bench.peers.experiments import EXPERIMENTS, FULL, QUICK, SMALL_LOG_GB, Sample, Scale
+from bench.peers.kafka_client import CONSUMER, PRODUCER
+from bench.peers.kafka_speakers import Kafka, Tidelog
+from bench.peers.peer import BUILD, Absence, Durability, Peer, PeerFailed
+from bench.peers.results import Results, gather, print_results
+from bench.table import RESULTS, Row, report
+
+PEERS: Final[Mapping[str, Callable[[], Peer]]] = {"kafka": Kafka}
+RESULT: Final = RESULTS / "peers.json"
+QUICK_RESULT: Final = BUILD / "quick.json"
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="short, one round, own result file")
+    parser.add_argument("--small", action="store_true", help="recover 0.5 GB instead of 5")
+    parser.add_argument("--only", action="append", choices=[*EXPERIMENTS], metavar="NAME",
+                        help=f"one of {', '.join(EXPERIMENTS)}; may be given again")  # fmt: skip
+    parser.add_argument("--peers", default=",".join(PEERS), metavar="A,B",
+                        help=f"of {','.join(PEERS)}; Tidelog always runs")  # fmt: skip
+    parser.add_argument("--rounds", type=int, help="how often each peer has its turn")
+    parser.add_argument("--output", type=Path, help="result file to merge into")
+    parser.add_argument("--limits", action="store_true", help="measure the machine instead")
+    parser.add_argument("--profile", action="store_true", help="look into Tidelog's nodes instead")
+    parser.add_argument("--print", action="store_true", dest="only_print",
+                        help="print and draw what is kept, measure nothing")  # fmt: skip
+    chosen = parser.parse_args(argv)
+    if unknown := set(chosen.peers.split(",")) - {*PEERS, ""}:
+        parser.error(f"no such peer: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
+    return chosen
+
+
+def scale_of(chosen: argparse.Namespace) -> Scale:
+    scale = QUICK if chosen.quick else FULL
+    if chosen.small:
+        scale = replace(scale, log_gb=SMALL_LOG_GB)
+    return scale if chosen.rounds is None else replace(scale, rounds=chosen.rounds)
+
+
+def present(peers: Iterable[Peer], results: Results) -> list[Peer]:
+    """Those that can run here; why others cannot is said and kept."""
+    found = []
+    for peer in peers:
+        absence = peer.absence()
+        if absence is None:
+            found.append(peer)
+            results.tell("versions", {peer.name: peer.version()})
+            results.tell("settings", {peer.name: _settings(peer)})
+        else:
+            say(f"{peer.name} is skipped: {absence.reason}; to have it: {absence.remedy}")
+            results.tell_absence(peer.name, "all", absence)
+    return found
+
+
+def _settings(peer: Peer) -> dict[str, dict[str, str]]:
+    return {one.value: dict(peer.settings(one)) for one in Durability}
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def watched(name: str, samples: Iterable[Sample]) -> Iterator[Sample]:
+    for sample in samples:
+        say(f"{name}: {sample.peer}: {sample.measure}: {sample.value:,.4g} {sample.unit}")
+        yield sample
+
+
+def run(names: Sequence[str], peers: Sequence[Peer], scale: Scale, results: Results) -> list[str]:
+    """Measure and keep; the experiments that failed, and how."""
+    failures = []
+    for name in names:
+        able = [peer for peer in peers if _is_able(peer, name, results)]
+        at, samples = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), list[Sample]()
+        try:
+            samples.extend(watched(name, EXPERIMENTS[name](able, scale)))
+        except PeerFailed as failure:
+            failures.append(f"{name}: {failure}")
+            say(f"{name} failed: {failure}")
+            continue
+        results.add(gather(name, at, samples))
+    return failures
+
+
+def _is_able(peer: Peer, experiment: str, results: Results) -> bool:
+    reason = peer.cannot(experiment)
+    if reason is not None:
+        say(f"{peer.name} is left out of {experiment}: {reason}")
+        results.tell_absence(peer.name, experiment, Absence(reason, "nothing"))
+    return reason is None
+
+
+def report_limits() -> int:
+    report("peers_limits", list(limits.measure_limits()))
+    return 0
+
+
+def report_profile() -> int:
+    if (absence := profile.absence()) is not None:
+        print(f"{absence.reason}; to have it: {absence.remedy}", file=sys.stderr)
+        return 1
+    rows = list[Row]()
+    for seen in profile.measure_profiles(FULL.seconds):
+        profile.print_profile(seen)
+        rows += seen.rows()
+    report("peers_profile", rows)
+    return 0
+
+
+def finish(results: Results, output: Path) -> None:
+    """Print all there is, and draw it beside the result file."""
+    peers = [peer for peer in PEERS if any(one.peer == peer for one in results.measured.values())]
+    print_results(results, peers)
+    if (absence := plots.absence()) is not None:
+        say(f"no plots: {absence.reason}; to have them: {absence.remedy}")
+        return
+    for path in plots.draw(results, output.parent, peers):
+        say(f"drew {path.name}")
+
+
+def main(argv: Sequence[str]) -> int:
+    chosen = parse(argv)
+    if chosen.limits:
+        return report_limits()
+    if chosen.profile:
+        return report_profile()
+    output = chosen.output or (QUICK_RESULT if chosen.quick else RESULT)
+    results = Results.load(output)
+    if chosen.only_print:
+        finish(results, output)
+        return 0
+    results.tell("machine", machine.describe())
+    results.tell("settings", {"producer": dict(PRODUCER), "consumer": dict(CONSUMER)})
+    wanted: list[Peer] = [Tidelog()]
+    wanted += [PEERS[name]() for name in chosen.peers.split(",") if name]
+    failures: list[str] = []
+    peers = present(wanted, results)
+    for name in chosen.only or EXPERIMENTS:
+        failures += run([name], peers, scale_of(chosen), results)
+        results.save(output)
+    finish(results, output)
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

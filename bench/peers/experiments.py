@@ -1,0 +1,323 @@
+"""What is measured. Peers take turns within each experiment: A, B, A, B, and so on.
+
+In most experiments all peers run throughout and one of them is loaded at a time, after dirty pages
+were written out; an idle peer costs the others what `start` shows. Starting each anew would favour
+those without a virtual machine to warm up. Only `start` and `recovery` have one peer at a time.
+
+An experiment yields samples, one per peer, measure and round. Names of measures are unique over all
+experiments, so that results of several runs merge.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias
+
+from bench.peers import machine
+from bench.peers.peer import NODES, PARTITIONS, Durability, Peer, PeerFailed
+
+SIZES: Final = {"100 B": 100, "1 KB": 1_000, "10 KB": 10_000}
+RATE: Final = 1_000
+_SETTLE_S: Final = 1.0
+_FLOWING_S: Final = 0.2
+_DEADLINE_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How long and how often."""
+
+    seconds: float = 6.0
+    rounds: int = 3
+    log_gb: float = 5.0
+    partitions: tuple[int, ...] = (10, 100, 1_000)
+    clients: tuple[int, ...] = (1, 10, 100)
+    idle_s: float = 10.0
+
+
+FULL: Final = Scale()
+QUICK: Final = Scale(
+    seconds=1.5, rounds=1, log_gb=0.2, partitions=(10, 100), clients=(1, 10), idle_s=3.0
+)
+SMALL_LOG_GB: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    peer: str
+    measure: str
+    value: float
+    unit: str
+    better: Literal["higher", "lower"]
+
+
+Experiment: TypeAlias = Callable[[Sequence[Peer], Scale], Iterator[Sample]]
+
+
+def higher(peer: Peer, measure: str, value: float, unit: str) -> Sample:
+    return Sample(peer.name, measure, value, unit, "higher")
+
+
+def lower(peer: Peer, measure: str, value: float, unit: str) -> Sample:
+    return Sample(peer.name, measure, value, unit, "lower")
+
+
+@contextmanager
+def running(peers: Sequence[Peer], durability: Durability) -> Iterator[None]:
+    with ExitStack() as stack:
+        for peer in peers:
+            peer.prepare(durability)
+            stack.callback(peer.stop)
+            peer.start()
+        yield
+
+
+def turns(peers: Sequence[Peer], rounds: int) -> Iterator[tuple[int, Peer]]:
+    return ((number, peer) for number in range(rounds) for peer in peers)
+
+
+def settle() -> None:
+    """What one peer left to be written must not slow down the next."""
+    os.sync()
+    time.sleep(_SETTLE_S)
+
+
+# --- start and idleness ---------------------------------------------------------------
+
+
+def measure_start(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    for number, peer in turns(peers, scale.rounds):
+        settle()
+        peer.prepare(Durability.SYNCED)
+        try:
+            start = time.perf_counter()
+            peer.start()
+            peer.client.create("first", 1)
+            peer.client.touch("first", 1)
+            yield lower(peer, "start to first acknowledgement", time.perf_counter() - start, "s")
+            if number == 0:
+                yield from _idleness(peer, scale)
+        finally:
+            peer.stop()
+
+
+def _idleness(peer: Peer, scale: Scale) -> Iterator[Sample]:
+    time.sleep(scale.idle_s)  # what starting set off is over by then
+    pids = peer.pids()
+    yield lower(peer, "idle memory, largest node", machine.resident_mb(pids), "MB")
+    yield lower(peer, "idle memory, all nodes", machine.proportional_mb(pids), "MB")
+    yield lower(peer, "idle processor, all nodes", _busy(peer, scale.idle_s), "% of a core")
+
+
+def _busy(peer: Peer, seconds: float) -> float:
+    pids = peer.pids()
+    before = machine.processor_seconds(pids)
+    time.sleep(seconds)
+    return (machine.processor_seconds(pids) - before) / seconds * 100
+
+
+# --- throughput -------------------------------------------------------------------------
+
+
+def measure_throughput_synced(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    yield from _throughput(peers, scale, Durability.SYNCED)
+
+
+def measure_throughput_page_cache(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    yield from _throughput(peers, scale, Durability.PAGE_CACHE)
+
+
+def _throughput(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Iterator[Sample]:
+    with running(peers, durability):
+        for peer in peers:
+            warm_up(peer, scale)
+        for name, size in SIZES.items():
+            for number, peer in turns(peers, scale.rounds):
+                yield from _one_topic(peer, durability, name, size, scale.seconds, number)
+        for peer in peers:
+            memory = machine.resident_mb(peer.pids())
+            yield lower(peer, f"memory after load, {durability.value}", memory, "MB")
+
+
+def _one_topic(
+    peer: Peer, durability: Durability, name: str, size: int, seconds: float, number: int
+) -> Iterator[Sample]:
+    topic = f"load-{size}-{number}"
+    peer.client.create(topic, PARTITIONS)
+    settle()
+    used = machine.processor_seconds(peer.pids())
+    produced = peer.client.produce(topic, size, seconds)
+    used = machine.processor_seconds(peer.pids()) - used
+    of = f"{name}, {durability.value}"
+    yield higher(peer, f"produce {of}", produced.rate * size / 1e6, "MB/s")
+    yield lower(peer, f"processor per MB, {of}", used * 1e9 / produced.records / size, "ms")
+    on_disk = machine.disk_bytes(peer.data_dirs(), topic)
+    if on_disk:
+        share = on_disk / (produced.records * size * NODES)
+        yield lower(peer, f"disk bytes per record byte, {of}", share, "")
+    read = peer.client.consume(topic, PARTITIONS, produced.records)
+    yield higher(peer, f"consume {of}", read * size / 1e6, "MB/s")
+    peer.client.delete(topic)
+
+
+def warm_up(peer: Peer, scale: Scale) -> None:
+    peer.client.create("warm-up", PARTITIONS)
+    produced = peer.client.produce("warm-up", 1_000, min(3.0, scale.seconds))
+    peer.client.consume("warm-up", PARTITIONS, produced.records)
+    peer.client.delete("warm-up")
+
+
+# --- latency ------------------------------------------------------------------------------
+
+
+def measure_latency_synced(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    yield from _latency(peers, scale, Durability.SYNCED)
+
+
+def measure_latency_page_cache(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    yield from _latency(peers, scale, Durability.PAGE_CACHE)
+
+
+def _latency(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Iterator[Sample]:
+    with running(peers, durability):
+        for peer in peers:
+            warm_up(peer, scale)
+        for number, peer in turns(peers, scale.rounds):
+            topic = f"latency-{number}"
+            peer.client.create(topic, PARTITIONS)
+            settle()
+            taken = peer.client.latencies(topic, RATE, scale.seconds)
+            for name, values in (
+                ("produce latency", taken.acknowledged),
+                ("end to end latency", taken.arrived),
+            ):
+                for share in (50, 99):
+                    measure = f"{name} p{share}, {durability.value}"
+                    yield lower(peer, measure, percentile(values, share / 100) * 1000, "ms")
+            peer.client.delete(topic)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+# --- faults -------------------------------------------------------------------------------
+
+
+def measure_failover(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    with running(peers, Durability.PAGE_CACHE):
+        for peer in peers:
+            peer.client.create("failover", 1)
+        for _, peer in turns(peers, scale.rounds):
+            _await(partial(peer.is_whole, "failover"), f"{peer.name} to be whole again")
+            time.sleep(_SETTLE_S)
+            yield lower(peer, "failover gap", _gap_after_kill(peer), "s")
+
+
+def _gap_after_kill(peer: Peer) -> float:
+    """The longest silence of a steady writer whose leader is killed."""
+    writer = peer.client.acknowledgements("failover", 0.005)
+    _await(lambda: writer.newest() > 0, "the first acknowledgement")
+    time.sleep(_SETTLE_S)
+    node, killed_at = peer.leader("failover"), time.perf_counter()
+    peer.kill(node)
+
+    def is_flowing() -> bool:
+        now = time.perf_counter()
+        return now - killed_at > 1.0 and now - writer.newest() < _FLOWING_S
+
+    _await(is_flowing, f"{peer.name} to go on after a kill")
+    at = writer.end()
+    peer.start_node(node)
+    return longest_gap(at, killed_at)
+
+
+def longest_gap(at: Sequence[float], since: float) -> float:
+    """Between two neighbours of which the later is after ``since``."""
+    return max(later - earlier for earlier, later in pairwise(at) if later > since)
+
+
+def _await(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _DEADLINE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise PeerFailed(f"waited {_DEADLINE_S:g} s for {what}")
+        time.sleep(0.05)
+
+
+def measure_recovery(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    for peer in peers:
+        with running([peer], Durability.PAGE_CACHE):
+            peer.client.create("recovery", PARTITIONS)
+            peer.client.write("recovery", 1_000, int(scale.log_gb * 1e6))
+            for node in range(1, NODES + 1):
+                peer.kill(node)
+            settle()
+            start = time.perf_counter()
+            for node in range(1, NODES + 1):
+                peer.start_node(node)
+            peer.await_serving()
+            peer.client.touch("recovery", PARTITIONS)
+            took = time.perf_counter() - start
+            yield lower(peer, f"recovery with {scale.log_gb:g} GB a node", took, "s")
+
+
+# --- growth -------------------------------------------------------------------------------
+
+
+def measure_partitions(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    with running(peers, Durability.PAGE_CACHE):
+        for peer in peers:
+            warm_up(peer, scale)
+        for partitions in scale.partitions:
+            for peer in peers:
+                yield from _many_partitions(peer, partitions, scale)
+
+
+def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Sample]:
+    of, topic = f"{partitions:,} partitions", f"wide-{partitions}"
+    settle()
+    start = time.perf_counter()
+    peer.client.create(topic, partitions)
+    peer.client.touch(topic, partitions)
+    yield lower(peer, f"create and write each of {of}", time.perf_counter() - start, "s")
+    produced = peer.client.produce(topic, 1_000, scale.seconds)
+    yield higher(peer, f"produce 1 KB to {of}", produced.rate / 1e3, "MB/s")
+    yield lower(peer, f"memory with {of}", machine.resident_mb(peer.pids()), "MB")
+    settle()
+    yield lower(peer, f"idle processor with {of}", _busy(peer, scale.idle_s), "% of a core")
+    peer.client.delete(topic)
+
+
+def measure_clients(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    with running(peers, Durability.PAGE_CACHE):
+        for peer in peers:
+            warm_up(peer, scale)
+        for clients in scale.clients:
+            for number, peer in turns(peers, scale.rounds):
+                topic = f"clients-{clients}-{number}"
+                peer.client.create(topic, PARTITIONS)
+                settle()
+                produced = peer.client.produce(topic, 1_000, scale.seconds, clients)
+                measure = f"produce 1 KB from {clients:,} clients"
+                yield higher(peer, measure, produced.rate / 1e3, "MB/s")
+                peer.client.delete(topic)
+
+
+EXPERIMENTS: Final[Mapping[str, Experiment]] = {
+    "start": measure_start,
+    "throughput-synced": measure_throughput_synced,
+    "throughput-page-cache": measure_throughput_page_cache,
+    "latency-synced": measure_latency_synced,
+    "latency-page-cache": measure_latency_page_cache,
+    "failover": measure_failover,
+    "partitions": measure_partitions,
+    "clients": measure_clients,
+    "recovery": measure_recovery,
+}

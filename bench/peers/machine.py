@@ -1,0 +1,71 @@
+"""What this machine is, and what its processes use, as the kernel tells it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_BLOCK: Final = 512
+
+
+def describe() -> dict[str, str]:
+    """Hardware and system, for the result file."""
+    memory_kb = _field(Path("/proc/meminfo").read_text(), "MemTotal")
+    processor = _field(Path("/proc/cpuinfo").read_text(), "model name")
+    return {
+        "processor": processor,
+        "cores": str(os.cpu_count()),
+        "memory": f"{int(memory_kb.split()[0]) / 2**20:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def _field(text: str, name: str) -> str:
+    for line in text.splitlines():
+        if line.startswith(name):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def resident_mb(pids: Iterable[int]) -> float:
+    """The largest of these processes; pages shared with others count in full."""
+    return max(_kilobytes(pid, "status", "VmRSS") for pid in pids) / 1024
+
+
+def proportional_mb(pids: Iterable[int]) -> float:
+    """All of these processes together; a shared page counts once."""
+    return sum(_kilobytes(pid, "smaps_rollup", "Pss") for pid in pids) / 1024
+
+
+def _kilobytes(pid: int, file: str, name: str) -> int:
+    value = _field(Path(f"/proc/{pid}/{file}").read_text(), name + ":")
+    return int(value.split()[0])
+
+
+def processor_seconds(pids: Iterable[int]) -> float:
+    """User and system time of these processes so far."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS
+
+
+def disk_bytes(directories: Sequence[Path], prefix: str) -> int:
+    """What is allocated on disk below these, in folders whose name starts so.
+
+    Preallocated but unwritten parts of a file, such as those of Kafka's indexes, do not count.
+    """
+    os.sync()
+    return sum(
+        path.stat().st_blocks * _BLOCK
+        for directory in directories
+        for path in directory.rglob("*")
+        if path.is_file()
+        and any(part.startswith(prefix) for part in path.relative_to(directory).parts[:-1])
+    )

@@ -1,0 +1,84 @@
+"""Processes of a peer that is not Tidelog: started from a command, killed, started again.
+
+A process writes to a log file beside its data. All processes are groups of their own and end with
+this object, whatever it was that ended the measurement.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bench.peers.peer import PeerFailed
+
+_END_S: Final = 20.0
+_LAST_WORDS: Final = 2_000
+
+
+@dataclass(slots=True)
+class Nodes:
+    """The processes of one cluster, by node number, and the folder that all their files are in."""
+
+    name: str
+    home: Path = field(init=False)
+    _running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix=f"peer-{self.name}-"))
+
+    def launch(
+        self, node: int, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        with (self.home / f"{node}.out").open("ab") as output:
+            self._running[node] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.home,
+                env={**os.environ, **(environment or {})},
+                process_group=0,
+            )
+
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._running.values() if process.poll() is None]
+
+    def kill(self, node: int) -> None:
+        process = self._running.pop(node)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(_END_S)
+
+    def await_(self, is_ready: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_ready():
+            for node, process in self._running.items():
+                if process.poll() is not None:
+                    raise PeerFailed(f"{self.name} node {node} ended: {self.last_words(node)}")
+            if time.monotonic() > deadline:
+                words = "\n".join(self.last_words(node) for node in self._running)
+                raise PeerFailed(f"{self.name}: {what} not within {timeout_s:g} s: {words}")
+            time.sleep(0.02)
+
+    def last_words(self, node: int) -> str:
+        return (self.home / f"{node}.out").read_text(errors="replace")[-_LAST_WORDS:]
+
+    def stop(self) -> None:
+        """The data goes with them, so nothing is gained from a slow end."""
+        for node in list(self._running):
+            self.kill(node)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

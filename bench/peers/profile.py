@@ -1,0 +1,154 @@
+"""Where a node's time goes while it is written to and read from, seen by py-spy.
+
+py-spy looks at the innermost Python function again and again; what C code and the kernel do for
+that function counts as its time. Only threads that run are counted: one that waits for a sync of the
+disk is not. Functions are put together by the room that they live in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+from typing import Final
+
+from bench.peers import machine
+from bench.peers.kafka_speakers import Tidelog
+from bench.peers.peer import PARTITIONS, Absence, Durability, PeerFailed
+from bench.table import Row
+
+_FRAME: Final = re.compile(r"^(?P<function>.+?) \((?P<file>[^()]*?)(?::\d+)?\)$")
+_ROOM: Final = re.compile(r"tidelog/(?P<room>[a-z0-9_]+)/")
+_RATE: Final = 200
+_TOP: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Shares of the samples, largest first, and how busy the processes were."""
+
+    what: str
+    rooms: Mapping[str, float]
+    functions: Mapping[str, float]
+    node_cores: float
+    client_cores: float
+
+    def rows(self) -> list[Row]:
+        rooms = [Row(f"{self.what}: {n}", s * 100, "% of samples") for n, s in self.rooms.items()]
+        functions = [
+            Row(f"{self.what}: in {name}", share * 100, "% of samples")
+            for name, share in self.functions.items()
+        ]
+        cores = Row(f"{self.what}: a node's processor", self.node_cores, "cores")
+        client = Row(f"{self.what}: the client's processor", self.client_cores, "cores")
+        return [cores, client, *rooms, *functions]
+
+
+def find_py_spy() -> str | None:
+    beside = Path(sys.executable).with_name("py-spy")
+    return os.environ.get("PY_SPY") or (str(beside) if beside.exists() else which("py-spy"))
+
+
+def absence() -> Absence | None:
+    if find_py_spy() is None:
+        return Absence("py-spy is not installed", "make setup-peers, or set PY_SPY to its path")
+    return None
+
+
+def place_of(frame: str) -> tuple[str, str]:
+    """The room of a frame, and its file and function."""
+    found = _FRAME.match(frame)
+    if found is None:
+        return "other", frame
+    file, function = found["file"], found["function"]
+    room = _ROOM.search(file)
+    name = f"{Path(file).stem}.{function}"
+    if room is not None:
+        return room["room"], f"{room['room']}/{name}"
+    package = next(
+        (part for part in ("grpc", "asyncio", "uvloop", "concurrent") if part in file), None
+    )
+    return package or "other", name
+
+
+def fold(raw: str, what: str, node_cores: float, client_cores: float) -> Profile:
+    """From py-spy's raw format: a stack with ``;`` between frames, and how often it was seen."""
+    rooms: Counter[str] = Counter()
+    functions: Counter[str] = Counter()
+    for line in raw.splitlines():
+        stack, _, count = line.rpartition(" ")
+        room, function = place_of(stack.rsplit(";", 1)[-1])
+        rooms[room] += int(count)
+        functions[function] += int(count)
+    total = max(1, rooms.total())
+
+    def shares(counts: Counter[str], most: int | None) -> dict[str, float]:
+        return {name: count / total for name, count in counts.most_common(most)}
+
+    return Profile(what, shares(rooms, None), shares(functions, _TOP), node_cores, client_cores)
+
+
+def measure_profiles(seconds: float) -> Iterator[Profile]:
+    for durability in Durability:
+        peer = Tidelog()
+        peer.prepare(durability)
+        try:
+            peer.start()
+            for name, size in (("100 B", 100), ("10 KB", 10_000)):
+                yield from _profile_size(peer, f"{name}, {durability.value}", size, seconds)
+        finally:
+            peer.stop()
+
+
+def _profile_size(peer: Tidelog, of: str, size: int, seconds: float) -> Iterator[Profile]:
+    topic = f"profile-{size}"
+    peer.client.create(topic, PARTITIONS)
+    produced = list[int]()
+
+    def produce() -> None:
+        produced.append(peer.client.produce(topic, size, seconds).records)
+
+    def consume() -> None:
+        for _ in range(3):
+            peer.client.consume(topic, PARTITIONS, produced[0])
+
+    yield _watch(peer, f"produce {of}", produce)
+    yield _watch(peer, f"consume {of}", consume)
+    peer.client.delete(topic)
+
+
+def _watch(peer: Tidelog, what: str, load: Callable[[], None]) -> Profile:
+    """Of one node, which leads one of three partitions and follows two."""
+    py_spy = find_py_spy()
+    if py_spy is None:
+        raise PeerFailed("py-spy is not installed")
+    pid = peer.pids()[0]
+    with tempfile.NamedTemporaryFile(mode="r", suffix=".txt") as raw:
+        spy = subprocess.Popen(
+            [py_spy, "record", "-p", str(pid), "-d", "600", "-r", str(_RATE), "-f", "raw",
+             "--nonblocking", "-o", raw.name],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        begun, node, own = os.times().elapsed, machine.processor_seconds([pid]), os.times()
+        load()
+        took = os.times().elapsed - begun
+        node_cores = (machine.processor_seconds([pid]) - node) / took
+        client = os.times()
+        client_cores = (client.user + client.system - own.user - own.system) / took
+        spy.send_signal(2)
+        spy.wait(30)
+        return fold(Path(raw.name).read_text(), what, node_cores, client_cores)
+
+
+def print_profile(profile: Profile) -> None:
+    print(f"{profile.what}: node {profile.node_cores:.2f} cores, client {profile.client_cores:.2f}")
+    print("  rooms: " + ", ".join(f"{n} {s:.0%}" for n, s in profile.rooms.items() if s >= 0.01))
+    for name, share in profile.functions.items():
+        print(f"  {share:6.1%}  {name}")
