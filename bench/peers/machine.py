@@ -57,15 +57,21 @@ def processor_seconds(pids: Iterable[int]) -> float:
 
 
 def disk_bytes(directories: Sequence[Path], prefix: str) -> int:
-    """What is allocated on disk below these, in folders whose name starts so.
+    """What is written on disk below these, in folders whose name starts so.
 
-    Preallocated but unwritten parts of a file, such as those of Kafka's indexes, do not count.
+    What is set aside but not written yet counts on neither side: blocks behind the end of a file,
+    as Tidelog reserves them, and holes within it, as Kafka's indexes have.
     """
     os.sync()
     return sum(
-        path.stat().st_blocks * _BLOCK
+        _written(path)
         for directory in directories
         for path in directory.rglob("*")
         if path.is_file()
         and any(part.startswith(prefix) for part in path.relative_to(directory).parts[:-1])
     )
+
+
+def _written(path: Path) -> int:
+    state = path.stat()
+    return min(state.st_size, state.st_blocks * _BLOCK)

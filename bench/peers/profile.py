@@ -1,8 +1,8 @@
 """Where a node's time goes while it is written to and read from, seen by py-spy.
 
 py-spy looks at the innermost Python function again and again; what C code and the kernel do for
-that function counts as its time. Only threads that run are counted: one that waits for a sync of the
-disk is not. Functions are put together by the room that they live in.
+that function counts as its time. Only threads that run are counted: one that waits for a sync of
+the disk is not. Functions are put together by the room that they live in.
 """
 
 from __future__ import annotations
