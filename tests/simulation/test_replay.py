@@ -27,20 +27,17 @@ SCRIPT = (
 @pytest.mark.parametrize(
     ("kind", "seed"), [("quorum", 3), ("cluster", 4), ("groups", 15), ("transactions", 8)]
 )
-def test_a_seed_replays_in_other_processes_whatever_their_hash_seed(kind: str, seed: int) -> None:
-    told = set()
-    for hash_seed in ("0", "4711"):
-        run = subprocess.run(
-            [sys.executable, "-c", SCRIPT, kind, str(seed)],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        told.add(run.stdout.strip())
+def test_a_seed_replays_in_another_process_whatever_its_hash_seed(kind: str, seed: int) -> None:
+    # In this process the hash seed is the system's choice, or pytest's.
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", SCRIPT, kind, str(seed)],
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     here = run_one(kind, seed)
-    told.add(f"{here.digest} {here.events} {here.failure}")
-    assert len(told) == 1, told
+    assert elsewhere.stdout.strip() == f"{here.digest} {here.events} {here.failure}"
     assert here.events > 1_000
 
 

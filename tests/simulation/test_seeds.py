@@ -6,8 +6,8 @@ import pytest
 
 from tidelog.simulation.runner import describe_failure, run_one
 
-QUORUM_SEEDS = range(1, 31)
-CLUSTER_SEEDS = range(1, 21)
+QUORUM_SEEDS = range(1, 17)
+CLUSTER_SEEDS = range(1, 13)
 
 
 @pytest.mark.parametrize("seed", QUORUM_SEEDS)

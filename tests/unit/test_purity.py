@@ -130,9 +130,11 @@ def test_what_is_listed_exists(entry: str) -> None:
     assert (ROOT / entry).exists()
 
 
-@pytest.mark.parametrize("path", PURE_MODULES)
-def test_a_pure_module_imports_nothing_that_acts(path: str) -> None:
-    assert impure_imports((ROOT / path).read_text(encoding="utf-8")) == []
+def test_a_pure_module_imports_nothing_that_acts() -> None:
+    found = {
+        path: impure_imports((ROOT / path).read_text(encoding="utf-8")) for path in PURE_MODULES
+    }
+    assert {path: acts for path, acts in found.items() if acts} == {}
 
 
 @pytest.mark.parametrize(
