@@ -505,8 +505,8 @@ class Log(CompactableLog):
         if offset < self.segments[0].base_offset or end < self.log_start:
             self.truncate_fully_and_start_at(min(offset, self.log_start), now_ms)
             return True
-        self._announce_truncation(end)
         try:
+            self._announce_truncation(end)
             self._remove_segments_above(offset)
             self.segments.active.make_active()
             self.segments.active.truncate_to(offset)
@@ -520,8 +520,8 @@ class Log(CompactableLog):
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Empty the log; the next batch may be at ``offset``."""
         self._refuse_if_failed()
-        self._announce_truncation(Offset(0))
         try:
+            self._announce_truncation(Offset(0))
             self._remove_segments_above(Offset(-1))
             self.segments.append(self._new_segment(offset, now_ms))
             self._disk.sync_dir(self.directory)

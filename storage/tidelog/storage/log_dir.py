@@ -236,7 +236,8 @@ class LogDirectory:
         return report
 
     def _lower_checkpoints(self, tp: TopicPartition, end: Offset) -> None:
-        for table in self._tables:
+        self.clean_points.lower(tp, end)
+        for table in (self._recovery_points, self._log_starts, self._high_watermarks):
             table.lower(tp, end)
 
     def _raise_recovery_point(self, tp: TopicPartition, end: Offset) -> None:

@@ -16,7 +16,7 @@ from tidelog.storage.checkpoints import read_offset_checkpoint, write_offset_che
 
 
 class OffsetTable:
-    """``offsets`` is what the file on disk says."""
+    """``offsets`` is what the file on disk says, or would say if it was not withdrawn."""
 
     __slots__ = ("_disk", "offsets", "path")
 
@@ -35,6 +35,12 @@ class OffsetTable:
     def write(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Durable on return."""
         write_offset_checkpoint(self._disk, self.path, offsets)
+        self.offsets = dict(offsets)
+
+    def withdraw(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Let the file say nothing, durably, until it is next written, from these."""
+        self._disk.unlink(self.path)
+        self._disk.sync_dir(self.path.rpartition("/")[0])
         self.offsets = dict(offsets)
 
     def forget(self, tp: TopicPartition) -> None:

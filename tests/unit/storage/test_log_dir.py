@@ -249,6 +249,37 @@ def test_a_truncation_lowers_the_checkpoints_before_it_cuts() -> None:
     assert seen == [(4, 4)]
 
 
+def test_a_truncation_on_a_full_disk_leaves_no_clean_point_behind_the_cut() -> None:
+    disk = SimDisk()
+    directory = filled(disk, [TP])
+    log = directory.logs[TP]
+    for _ in range(9):
+        append(log, b"x")
+    directory.clean_points.set(TP, Offset(9))
+    disk.faults.capacity_bytes = disk.used_bytes
+    assert log.truncate_to(Offset(4), NOW)
+    disk.faults.capacity_bytes = None
+    assert directory.clean_points.get(TP) == 4
+    for _ in range(9):
+        append(log, b"dirty")
+    log.flush_now()
+    again = open_dir(disk.kill())
+    assert again.clean_points.get(TP) is None
+
+
+def test_a_truncation_that_cannot_take_its_clean_point_back_fails_the_log() -> None:
+    disk = SimDisk()
+    directory = filled(disk, [TP])
+    log = directory.logs[TP]
+    for _ in range(9):
+        append(log, b"x")
+    directory.clean_points.set(TP, Offset(9))
+    for kind in ("create", "unlink"):
+        disk.faults.fail(kind, "cleaner-offset-checkpoint")
+    with pytest.raises(LogFailed, match="truncation failed"):
+        log.truncate_to(Offset(4), NOW)
+
+
 @pytest.mark.parametrize("checkpoints", [False, True])
 def test_a_retention_that_comes_undone_in_part_costs_no_record(checkpoints: bool) -> None:
     """The oldest segment is back, the next are gone: a hole, of which the front must go."""

@@ -34,6 +34,18 @@ class CleanPoints:
         if self.table.offsets.get(tp) != offset:
             self.table.write({**self.table.offsets, tp: offset})
 
+    def lower(self, tp: TopicPartition, end: Offset) -> None:
+        """Let no file vouch for anything from ``end`` on; durable on return.
+
+        Where the file cannot be written, which may be a full disk, it is removed: that needs no
+        room, and a point that stays too high is believed by the cleaners of all replicas.
+        """
+        if self.table.get(tp) > end:
+            try:
+                self.table.write({**self.table.offsets, tp: end})
+            except OSError:
+                self.table.withdraw({**self.table.offsets, tp: end})
+
     def keep_only(self, known: Container[TopicPartition]) -> None:
         """Drop the entries of partitions that are not here any more."""
         kept = {tp: offset for tp, offset in self.table.offsets.items() if tp in known}

@@ -6,7 +6,7 @@ import pytest
 from log_lab import ROOT, TP
 
 from tidelog.kernel.ids import Offset, PartitionIndex, TopicPartition
-from tidelog.simulation import SimDisk
+from tidelog.simulation import SimDisk, SimRandom
 from tidelog.storage.cleaner.clean_points import CleanPoints
 from tidelog.storage.cleaner.report import CleaningReport, Outcome
 from tidelog.storage.cleaner.states import CleaningStates
@@ -94,6 +94,49 @@ def test_clean_points_are_kept_across_restarts() -> None:
     assert (again.get(TP), again.get(OTHER), again.flaw) == (17, 3, None)
     again.keep_only({OTHER})
     assert (again.get(TP), again.get(OTHER)) == (None, 3)
+
+
+def test_a_point_is_lowered_for_good() -> None:
+    disk = SimDisk()
+    disk.make_dirs(ROOT)
+    points = CleanPoints(disk, ROOT)
+    points.set(TP, Offset(17))
+    points.set(OTHER, Offset(3))
+    points.lower(TP, Offset(20))
+    points.lower(TP, Offset(5))
+    points.lower(OTHER, Offset(4))
+    assert (points.get(TP), points.get(OTHER)) == (5, 3)
+    again = CleanPoints(disk.kill(), ROOT)
+    assert (again.get(TP), again.get(OTHER)) == (5, 3)
+
+
+def test_a_point_that_cannot_be_lowered_on_a_full_disk_is_taken_back() -> None:
+    """Believed, it would let cleaners pass over what is written behind the cut (hazard 23)."""
+    disk = SimDisk()
+    disk.make_dirs(ROOT)
+    points = CleanPoints(disk, ROOT)
+    points.set(TP, Offset(17))
+    points.set(OTHER, Offset(3))
+    disk.faults.capacity_bytes = disk.used_bytes
+    points.lower(TP, Offset(5))
+    assert (points.get(TP), points.get(OTHER)) == (5, 3)
+    for seed in range(10):
+        after = CleanPoints(disk.power_loss(SimRandom(seed)), ROOT)
+        assert (after.get(TP), after.get(OTHER)) == (None, None)
+
+
+def test_points_are_written_again_when_there_is_room() -> None:
+    disk = SimDisk()
+    disk.make_dirs(ROOT)
+    points = CleanPoints(disk, ROOT)
+    points.set(TP, Offset(17))
+    points.set(OTHER, Offset(3))
+    disk.faults.capacity_bytes = disk.used_bytes
+    points.lower(TP, Offset(5))
+    disk.faults.capacity_bytes = None
+    points.set(OTHER, Offset(9))
+    again = CleanPoints(disk.kill(), ROOT)
+    assert (again.get(TP), again.get(OTHER)) == (5, 9)
 
 
 def test_a_corrupt_checkpoint_costs_a_pass() -> None:
