@@ -15,6 +15,7 @@ from tidelog.controller.decisions.policy import SUPPORTED_FEATURES
 from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.metadata.records import FeatureLevel
 from tidelog.kernel.errors import ErrorCode
+from tidelog.kernel.settings import Settings
 from tidelog.wire.protocol.apis import APIS, ApiKey
 
 # ApiVersions.
@@ -147,8 +148,17 @@ def test_the_quorum_is_described_as_its_leader_sees_it(version: int) -> None:
         if version >= 2:
             [node] = response.nodes
             assert (node.node_id, node.listeners[0].host) == (1, "controller1")
+            assert node.listeners[0].name == "CONTROLLER"
 
     at_desk(scenario)
+
+
+def test_a_voter_s_listener_has_the_name_it_was_given() -> None:
+    async def scenario(desk: Desk) -> None:
+        response = await quorum(desk, 2, ("__cluster_metadata", 0))
+        assert response.nodes[0].listeners[0].name == "QUORUM"
+
+    at_desk(scenario, settings=Settings.of({"controller.listener.names": "quorum,other"}))
 
 
 def test_nobody_is_asked_about_other_partitions() -> None:

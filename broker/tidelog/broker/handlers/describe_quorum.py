@@ -26,7 +26,6 @@ from tidelog.wire.protocol.responses import ResponseStructs, encode_response, re
 if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload
 
-CONTROLLER_LISTENER: Final = "CONTROLLER"
 _FIRST_WITH_NODES: Final = 2
 _NOT_HOSTED: Final = "This server does not host this topic-partition."
 
@@ -50,9 +49,15 @@ class DescribeQuorum:
                 error_code=known.code, error_message=words, topics=(), nodes=()
             )
         else:
-            nodes = _nodes(structs, known) if known and call.version >= _FIRST_WITH_NODES else ()
+            has_nodes = call.version >= _FIRST_WITH_NODES
+            nodes = _nodes(structs, known, self._listener) if known and has_nodes else ()
             message = _described(structs, call.request, known, nodes)
         return encode_response(self.api_key, call.version, call.correlation_id, message)
+
+    @property
+    def _listener(self) -> str:
+        """Voters are known by their addresses; all nodes call where they listen the same."""
+        return self._context.settings.get_list("controller.listener.names")[0].upper()
 
     async def _ask(self) -> QuorumDescription | Refusal:
         timeout_ms = self._context.settings.get_int("request.timeout.ms")
@@ -139,7 +144,7 @@ def _replica(structs: ResponseStructs, member: QuorumMember) -> Any:
     )
 
 
-def _nodes(structs: ResponseStructs, quorum: QuorumDescription) -> tuple[Any, ...]:
+def _nodes(structs: ResponseStructs, quorum: QuorumDescription, listener: str) -> tuple[Any, ...]:
     return tuple(
         structs.struct(
             "Node",
@@ -147,7 +152,7 @@ def _nodes(structs: ResponseStructs, quorum: QuorumDescription) -> tuple[Any, ..
             listeners=(
                 structs.struct(
                     "Listener",
-                    name=CONTROLLER_LISTENER,
+                    name=listener,
                     host=member.address.host,
                     port=member.address.port,
                 ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from tidelog.controller.quorum.errors import RequestRefused
+from tidelog.controller.quorum.errors import IN_WORDS, RequestRefused
 from tidelog.controller.quorum.interface import NotController, QuorumOverloaded
 from tidelog.controller.raft.effects import RejectReason
 from tidelog.kernel.ids import NodeId
@@ -40,7 +40,7 @@ class Requests:
         if request is None or request.answer.done():
             return
         if reason is RejectReason.NOT_LEADER:
-            text = f"{request.what}: this node does not lead the quorum"
+            text = f"{request.what}: {IN_WORDS[reason]}"
             request.answer.set_exception(NotController(leader_id, text))
         else:
             request.answer.set_exception(RequestRefused(reason, request.what))
@@ -60,4 +60,4 @@ def refusal(reason: RejectReason, leader_id: NodeId | None, count: int) -> Excep
         case RejectReason.TOO_LARGE:
             return ValueError(f"a batch of {count} records is too large for the metadata log")
         case _:
-            return NotController(leader_id, f"the proposal was refused: {reason.value}")
+            return NotController(leader_id, f"the proposal was refused: {IN_WORDS[reason]}")
