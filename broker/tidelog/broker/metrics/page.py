@@ -1,7 +1,9 @@
 """A page of metrics in Prometheus' text format.
 
-Written here and not by prometheus-client: for the page of a node with 2,000 partitions (some 24,000
-samples) that takes 400 ms on a machine on which this takes 20, nearly all of it copying labels.
+Written here and not by prometheus-client, which makes the page of a node with 2,000 partitions
+(some 24,000 samples) in several times the time, nearly all of it for copying labels, and at one
+go: that would hold the event loop up for longer than anything may. `make bench-scrape` measures
+both. Tests read the pages with prometheus-client, so that the two agree on the format.
 
 A sample that is not in the table cannot be added. Samples of one metric stand together, as the
 format demands, in the order of the table.
