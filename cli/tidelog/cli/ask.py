@@ -7,6 +7,7 @@ node serves, so that a call it does not know fails with a sentence instead of a 
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,13 +93,13 @@ class Connection:
     def _greet(self, address: SocketAddress) -> tuple[socket.socket, dict[int, tuple[int, int]]]:
         from kio.schema.api_versions.v0.request import ApiVersionsRequest
 
-        connection = socket.create_connection((address.host, address.port), _CONNECT_S)
-        try:
+        with ExitStack() as unless_greeted:
+            connection = unless_greeted.enter_context(
+                socket.create_connection((address.host, address.port), _CONNECT_S)
+            )
             connection.settimeout(self._timeout_s)
             answer = self._exchange(connection, ApiVersionsRequest())
-        except BaseException:
-            connection.close()
-            raise
+            unless_greeted.pop_all()
         served = {int(api.api_key): (api.min_version, api.max_version) for api in answer.api_keys}
         return connection, served
 

@@ -184,6 +184,8 @@ class Patient(ScriptedBrokers):
             }
         )
         self.replicas: tuple[int, ...] = (1, 2)
+        self.out_of_sync: tuple[int, ...] = ()
+        self.out_of_reach = ""
         self.skew_ms = 0
         self.broker_skew_ms = 0
         self.free = 90
@@ -192,7 +194,8 @@ class Patient(ScriptedBrokers):
         self.swapped = False
 
     def partitions(self, request: Any) -> Mapping[str, Any]:
-        partition = {"leader_id": 1, "replica_nodes": self.replicas, "isr_nodes": self.replicas}
+        in_sync = [one for one in self.replicas if one not in self.out_of_sync]
+        partition = {"leader_id": 1, "replica_nodes": self.replicas, "isr_nodes": in_sync}
         return {"topics": [{"name": "__consumer_offsets", "partitions": [partition]}]}
 
     def configs(self, request: Any) -> Mapping[str, Any]:
@@ -220,6 +223,10 @@ class Patient(ScriptedBrokers):
             raise NoHttp("off")
         return Answer({}, int(doctor._now_ms() + self.broker_skew_ms) // 1000 * 1000)
 
+    def reach(self, address: SocketAddress) -> Reached:
+        problem = "nothing listens there" if str(address) == self.out_of_reach else None
+        return Reached(str(address), ("10.0.0.1",), problem, "start the broker")
+
     def directories(self, request: Any) -> Mapping[str, Any]:
         return {"results": [{"log_dir": "/d", "total_bytes": 100, "usable_bytes": self.free}]}
 
@@ -238,7 +245,7 @@ class Patient(ScriptedBrokers):
 def patient(monkeypatch: pytest.MonkeyPatch) -> Patient:
     made = Patient()
     made.install(monkeypatch)
-    monkeypatch.setattr(doctor, "reach", lambda address: Reached(str(address), ("10.0.0.1",)))
+    monkeypatch.setattr(doctor, "reach", made.reach)
     monkeypatch.setattr(doctor, "fetch", made.fetch)
     return made
 
@@ -263,6 +270,8 @@ def test_a_sound_cluster(tidelog: Run, patient: Patient) -> None:
         ({"free": 3}, 1, "GiB free (3%)"),
         ({"level": 1}, 0, "tidelog features upgrade f=2"),
         ({"swapped": True}, 1, "does not answer as broker 1"),
+        ({"out_of_sync": (2,)}, 1, "tidelog topic describe --under-replicated-partitions"),
+        ({"out_of_reach": "node-2:9092"}, 1, "FAIL  listeners        broker 2 at node-2:9092"),
     ],
 )
 def test_what_is_wrong_and_what_to_do(
