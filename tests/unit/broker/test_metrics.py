@@ -21,9 +21,11 @@ from tidelog.broker.metrics.process_facts import process_samples
 from tidelog.broker.metrics.recent import Recent
 from tidelog.broker.metrics.state_changes import StateChanges
 from tidelog.broker.metrics.table import METRICS, SECTIONS, Kind
+from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import NodeId
 from tidelog.kernel.meters import Spread
 from tidelog.simulation import run_simulation
+from tidelog.wire.protocol.apis import APIS, ApiKey
 
 DOCS = Path(__file__).parents[3] / "docs" / "METRICS.md"
 NOT_LABELS = {
@@ -163,6 +165,15 @@ def test_what_is_told_of_requests() -> None:
     assert (buckets["0.002"], buckets["0.004"], buckets["+Inf"]) == (0, 1, 1)
     errors = "kafka_network_requestmetrics_errors_total"
     assert value(found, errors, request="Produce", error="NOT_ENOUGH_REPLICAS") == 1
+
+
+def test_damaged_batches_are_counted_under_kafkas_name() -> None:
+    node = PretendedNode()
+    assert node.broker is not None
+    for _ in range(2):
+        node.broker.requests.failed(APIS[ApiKey.PRODUCE], ErrorCode.CORRUPT_MESSAGE)
+    name = "kafka_server_brokertopicmetrics_invalidmessagecrcrecords_total"
+    assert value(families(node), name) == 2
 
 
 def test_lag_is_told_where_the_end_is_known() -> None:

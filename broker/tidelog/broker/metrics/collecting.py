@@ -19,6 +19,7 @@ from tidelog.broker.metrics.process_facts import collections, process_samples
 from tidelog.broker.metrics.recent import Recent
 from tidelog.broker.metrics.state_changes import StateChanges
 from tidelog.controller.metadata.records import LEADERLESS
+from tidelog.kernel.errors import ErrorCode
 from tidelog.replication.meters import TopicMeter
 
 REPLICAS_PER_SLICE: Final = 50
@@ -42,6 +43,7 @@ _GROUP_STATES: Final = {
     "preparingrebalance": "numgroupspreparingrebalance",
     "completingrebalance": "numgroupscompletingrebalance",
 }
+_PRODUCE: Final = "Produce"
 _R: Final = "kafka_server_replicamanager_"
 _B: Final = "kafka_server_brokertopicmetrics_"
 _N: Final = "kafka_network_requestmetrics_"
@@ -175,6 +177,8 @@ class Collector:
         page.add(_B + "replicationbytesin_total", total.replication_bytes_in)
         page.add(_B + "replicationbytesout_total", total.replication_bytes_out)
         page.add(_R + "failedisrupdates_total", total.failed_isr_updates)
+        damaged = broker.requests.errors[_PRODUCE, ErrorCode.CORRUPT_MESSAGE.name]
+        page.add(_B + "invalidmessagecrcrecords_total", damaged)
         told: list[tuple[str, TopicMeter]] = [
             (labels(("topic", topic)), meter) for topic, meter in broker.topics
         ]

@@ -20,6 +20,11 @@ Labels in brackets are on some samples only, and the sample without is the sum o
 topics that were deleted since: write `{topic=""}` for the sum and `{topic!=""}` for the topics.
 A histogram has the samples `_bucket`, `_sum` and `_count`, a summary has `quantile`, `_sum` and
 `_count`. Times are in seconds, or in milliseconds where Kafka's name says so.
+
+Of Kafka's names these have nothing to tell here: `MetadataErrorCount` (a node that cannot apply a
+record of the metadata stops), `RequestQueueSize`, `EventQueueTimeMs` and the parts of
+`TotalTimeMs` (one event loop serves without queues, and `tidelog_event_loop_lag_seconds` says how
+late it is), `LastAppliedRecordLagMs` (compare the offsets), and what belongs to quotas.
 """
 
 

@@ -133,6 +133,8 @@ _TRAFFIC: Final = (
            "Partitions read for consumers.", optional=("topic",)),
     Metric(_B + "failedfetchrequests_total", _C,
            "Those of them that were refused.", optional=("topic",)),
+    Metric(_B + "invalidmessagecrcrecords_total", _C,
+           "Batches of Produce refused because they are damaged."),
     Metric(_N + "requests_total", _C, "Requests answered.", ("request",)),
     Metric(_N + "errors_total", _C,
            "Errors in answers to Produce and FetchConsumer, by partition.", ("request", "error")),
