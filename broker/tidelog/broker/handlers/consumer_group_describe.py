@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from tidelog.broker.calls import Call
 from tidelog.broker.groups import Groups
-from tidelog.broker.handlers.operations import GROUP_OPERATIONS, NOT_ASKED
+from tidelog.broker.handlers.described_groups import answer_for_each, not_such, operations_for
+from tidelog.broker.handlers.operations import NOT_ASKED
 from tidelog.coordinator.classic_group import GroupDescription
 from tidelog.coordinator.consumer_group import (
     ConsumerGroupDescription,
@@ -17,8 +18,8 @@ from tidelog.coordinator.consumer_group import (
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
-from tidelog.wire.protocol.kio_values import duration_i32, to_kio_uuid
-from tidelog.wire.protocol.responses import ResponseStructs, encode_response, response_structs
+from tidelog.wire.protocol.kio_values import to_kio_uuid
+from tidelog.wire.protocol.responses import ResponseStructs
 
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
@@ -33,13 +34,9 @@ class ConsumerGroupDescribe:
 
     def begin(self, call: Call) -> ResponseFrame:
         request: Any = call.request
-        structs = response_structs(self.api_key, call.version)
-        groups = tuple(self._describe(call, structs, group_id) for group_id in request.group_ids)
-        message = structs.response(throttle_time=duration_i32(0), groups=groups)
-        return encode_response(self.api_key, call.version, call.correlation_id, message)
+        return answer_for_each(self.api_key, call, request.group_ids, self._describe)
 
     def _describe(self, call: Call, structs: ResponseStructs, group_id: str) -> Any:
-        request: Any = call.request
         if not group_id:
             return _nothing(structs, group_id, ErrorCode.INVALID_GROUP_ID, None)
         shard = self._groups.find(group_id)
@@ -47,11 +44,10 @@ class ConsumerGroupDescribe:
             return _nothing(structs, group_id, shard, None)
         found = shard.describe_consumer(group_id)
         if isinstance(found, ConsumerGroupDescription):
-            asked = request.include_authorized_operations
-            return _described(structs, found, GROUP_OPERATIONS if asked else NOT_ASKED)
+            return _described(structs, found, operations_for(call))
         other = isinstance(shard.describe(group_id), GroupDescription)
-        reason = "is not a consumer group" if other else "not found"
-        return _nothing(structs, group_id, found[0], f"Group {group_id} {reason}.")
+        reason = not_such(group_id, "consumer", is_other_kind=other)
+        return _nothing(structs, group_id, found[0], reason)
 
 
 def _nothing(structs: ResponseStructs, group_id: str, code: ErrorCode, message: str | None) -> Any:

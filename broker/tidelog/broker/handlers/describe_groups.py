@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from tidelog.broker.calls import Call
 from tidelog.broker.groups import Groups
-from tidelog.broker.handlers.operations import GROUP_OPERATIONS, NOT_ASKED
+from tidelog.broker.handlers.described_groups import answer_for_each, not_such, operations_for
+from tidelog.broker.handlers.operations import NOT_ASKED
 from tidelog.coordinator.classic_group import GroupDescription
 from tidelog.coordinator.consumer_group import ConsumerGroupDescription
 from tidelog.kernel.errors import ErrorCode
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.protocol.frames import ResponseFrame
-from tidelog.wire.protocol.kio_values import duration_i32, field_of
-from tidelog.wire.protocol.responses import ResponseStructs, encode_response, response_structs
+from tidelog.wire.protocol.responses import ResponseStructs
 
 _FIRST_WITH_NOT_FOUND: Final = 6
 _DEAD: Final = "Dead"
@@ -28,10 +28,7 @@ class DescribeGroups:
 
     def begin(self, call: Call) -> ResponseFrame:
         request: Any = call.request
-        structs = response_structs(self.api_key, call.version)
-        groups = tuple(self._describe(call, structs, group_id) for group_id in request.groups)
-        message = structs.response(throttle_time=duration_i32(0), groups=groups)
-        return encode_response(self.api_key, call.version, call.correlation_id, message)
+        return answer_for_each(self.api_key, call, request.groups, self._describe)
 
     def _describe(self, call: Call, structs: ResponseStructs, group_id: str) -> Any:
         shard = self._groups.find(group_id)
@@ -39,13 +36,12 @@ class DescribeGroups:
             return _nothing(structs, group_id, shard, None, state="")
         found = shard.describe(group_id)
         if isinstance(found, GroupDescription):
-            asked = field_of(call.request, "include_authorized_operations", False)
-            return _described(structs, found, GROUP_OPERATIONS if asked else NOT_ASKED)
+            return _described(structs, found, operations_for(call))
         if call.version < _FIRST_WITH_NOT_FOUND:
             return _nothing(structs, group_id, ErrorCode.NONE, None)
         other = isinstance(shard.describe_consumer(group_id), ConsumerGroupDescription)
-        reason = "is not a classic group" if other else "not found"
-        return _nothing(structs, group_id, found[0], f"Group {group_id} {reason}.")
+        reason = not_such(group_id, "classic", is_other_kind=other)
+        return _nothing(structs, group_id, found[0], reason)
 
 
 def _nothing(
