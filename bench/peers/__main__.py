@@ -18,15 +18,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench.peers import limits, machine, plots, profile
+from bench.peers import doubles, limits, machine, plots, profile
 from bench.peers.experiments import EXPERIMENTS, FULL, QUICK, SMALL_LOG_GB, Sample, Scale
 from bench.peers.kafka_client import CONSUMER, PRODUCER
 from bench.peers.kafka_speakers import Kafka, Tidelog
+from bench.peers.nats_peer import Nats
 from bench.peers.peer import BUILD, Absence, Durability, Peer, PeerFailed
+from bench.peers.rabbitmq_peer import RabbitMQ
+from bench.peers.redis_peer import Redis
 from bench.peers.results import Results, gather, print_results
 from bench.table import RESULTS, Row, report
 
-PEERS: Final[Mapping[str, Callable[[], Peer]]] = {"kafka": Kafka}
+PEERS: Final[Mapping[str, Callable[[], Peer]]] = {
+    "kafka": Kafka,
+    "nats": Nats,
+    "rabbitmq": RabbitMQ,
+    "redis": Redis,
+}
+DOUBLES: Final = "doubles"
 RESULT: Final = RESULTS / "peers.json"
 QUICK_RESULT: Final = BUILD / "quick.json"
 
@@ -39,8 +48,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="short, one round, own result file")
     parser.add_argument("--small", action="store_true", help="recover 0.5 GB instead of 5")
-    parser.add_argument("--only", action="append", choices=[*EXPERIMENTS], metavar="NAME",
-                        help=f"one of {', '.join(EXPERIMENTS)}; may be given again")  # fmt: skip
+    parser.add_argument("--only", action="append", choices=[*EXPERIMENTS, DOUBLES],
+                        metavar="NAME", help=f"one of {', '.join([*EXPERIMENTS, DOUBLES])}; "
+                        "may be given again")  # fmt: skip
     parser.add_argument("--peers", default=",".join(PEERS), metavar="A,B",
                         help=f"of {','.join(PEERS)}; Tidelog always runs")  # fmt: skip
     parser.add_argument("--rounds", type=int, help="how often each peer has its turn")
@@ -91,20 +101,22 @@ def watched(name: str, samples: Iterable[Sample]) -> Iterator[Sample]:
         yield sample
 
 
-def run(names: Sequence[str], peers: Sequence[Peer], scale: Scale, results: Results) -> list[str]:
-    """Measure and keep; the experiments that failed, and how."""
-    failures = []
-    for name in names:
-        able = [peer for peer in peers if _is_able(peer, name, results)]
-        at, samples = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), list[Sample]()
-        try:
-            samples.extend(watched(name, EXPERIMENTS[name](able, scale)))
-        except PeerFailed as failure:
-            failures.append(f"{name}: {failure}")
-            say(f"{name} failed: {failure}")
-            continue
-        results.add(gather(name, at, samples))
-    return failures
+def run(name: str, peers: Sequence[Peer], scale: Scale, results: Results) -> str | None:
+    """Measure and keep; how it failed, if it did."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    try:
+        if name == DOUBLES:
+            for double, absence in doubles.absences().items():
+                results.tell_absence(double, name, absence)
+            samples = list(watched(name, doubles.measure_doubles(scale.rounds)))
+        else:
+            able = [peer for peer in peers if _is_able(peer, name, results)]
+            samples = list(watched(name, EXPERIMENTS[name](able, scale)))
+    except PeerFailed as failure:
+        say(f"{name} failed: {failure}")
+        return f"{name}: {failure}"
+    results.add(gather(name, at, samples))
+    return None
 
 
 def _is_able(peer: Peer, experiment: str, results: Results) -> bool:
@@ -158,10 +170,10 @@ def main(argv: Sequence[str]) -> int:
     results.tell("settings", {"producer": dict(PRODUCER), "consumer": dict(CONSUMER)})
     wanted: list[Peer] = [Tidelog()]
     wanted += [PEERS[name]() for name in chosen.peers.split(",") if name]
-    failures: list[str] = []
-    peers = present(wanted, results)
-    for name in chosen.only or EXPERIMENTS:
-        failures += run([name], peers, scale_of(chosen), results)
+    peers, failures = present(wanted, results), list[str]()
+    for name in chosen.only or (*EXPERIMENTS, DOUBLES):
+        failure = run(name, peers, scale_of(chosen), results)
+        failures += [] if failure is None else [failure]
         results.save(output)
     finish(results, output)
     for failure in failures:

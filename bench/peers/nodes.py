@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -54,7 +55,8 @@ class Nodes:
 
     def kill(self, node: int) -> None:
         process = self._running.pop(node)
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it had ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(_END_S)
 
     def await_(self, is_ready: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:

@@ -1,0 +1,12 @@
+module tidelog/bench/kfake
+
+go 1.26.0
+
+require github.com/twmb/franz-go/pkg/kfake v0.0.0-20260915001422-21ef8a4103bb
+
+require (
+	github.com/klauspost/compress v1.20.0 // indirect
+	github.com/pierrec/lz4/v4 v4.1.30 // indirect
+	github.com/twmb/franz-go v1.22.1 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.14.0 // indirect
+)

@@ -1,0 +1,91 @@
+"""What `make bench-peers` reads off processes, files and profiles."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.peers import machine
+from bench.peers.nodes import Nodes, listens
+from bench.peers.peer import PeerFailed
+from bench.peers.profile import fold, place_of
+
+
+def test_this_process_has_memory_and_used_the_processor() -> None:
+    pids = [os.getpid()]
+    assert 0 < machine.proportional_mb(pids) <= machine.resident_mb(pids)
+    assert machine.processor_seconds(pids) > 0
+    assert int(machine.describe()["cores"]) >= 1
+
+
+def test_only_what_is_written_counts_as_disk_space(tmp_path: Path) -> None:
+    topic = tmp_path / "load-1-0"
+    topic.mkdir()
+    (topic / "log").write_bytes(bytes([1]) * 10_000)
+    with (topic / "index").open("wb") as sparse:
+        sparse.truncate(10 << 20)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "log").write_bytes(b"x" * 5_000)
+    assert machine.disk_bytes([tmp_path], "load-1") == 10_000
+
+
+@pytest.mark.parametrize(
+    ("frame", "room", "name"),
+    [
+        ("append (tidelog/storage/log.py:12)", "storage", "storage/log.append"),
+        ("run (/x/broker/tidelog/broker/handlers/fetch.py)", "broker", "broker/fetch.run"),
+        ("run (asyncio/runners.py:118)", "asyncio", "runners.run"),
+        ("poll (grpc/aio/_call.py:1)", "grpc", "_call.poll"),
+        ("<module> (x.py:1)", "other", "x.<module>"),
+        ("no file at all", "other", "no file at all"),
+    ],
+)
+def test_a_frame_belongs_to_a_room(frame: str, room: str, name: str) -> None:
+    assert place_of(frame) == (room, name)
+
+
+def test_samples_are_shared_out_by_the_innermost_function() -> None:
+    raw = (
+        "main (a.py:1);append (tidelog/storage/log.py:12) 30\n"
+        "main (a.py:1);append (tidelog/storage/log.py:14) 30\n"
+        "main (a.py:1);send (tidelog/kernel/net.py:3) 40\n"
+    )
+    seen = fold(raw, "produce", 0.5, 0.25)
+    assert seen.rooms == {"storage": 0.6, "kernel": 0.4}
+    assert seen.functions == {"storage/log.append": 0.6, "kernel/net.send": 0.4}
+    assert [row.value for row in seen.rows()] == pytest.approx([0.5, 0.25, 60, 40, 60, 40])
+
+
+def test_a_node_that_ends_is_reported_with_its_last_words() -> None:
+    nodes = Nodes("test")
+    try:
+        nodes.launch(1, [sys.executable, "-c", "print('out of tides')"])
+        with pytest.raises(PeerFailed, match="node 1 ended: out of tides"):
+            nodes.await_(lambda: False, "a port", 10.0)
+    finally:
+        home = nodes.home
+        nodes.stop()
+    assert not home.exists()
+
+
+def test_a_killed_node_is_gone_and_another_takes_its_place() -> None:
+    nodes = Nodes("test")
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+    try:
+        nodes.launch(1, sleeper)
+        [first] = nodes.pids()
+        nodes.kill(1)
+        assert nodes.pids() == []
+        nodes.launch(1, sleeper)
+        [second] = nodes.pids()
+        assert first != second
+    finally:
+        nodes.stop()
+    assert nodes.pids() == []
+
+
+def test_nothing_listens_on_port_one() -> None:
+    assert not listens(1)

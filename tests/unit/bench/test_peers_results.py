@@ -1,0 +1,128 @@
+"""Results of `make bench-peers`: samples become medians and ratios, and runs merge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from bench.peers import __main__ as command
+from bench.peers.experiments import EXPERIMENTS, Sample, longest_gap, percentile, turns
+from bench.peers.kafka_speakers import Kafka, Tidelog
+from bench.peers.peer import Absence
+from bench.peers.plots import chosen
+from bench.peers.results import Results, gather, print_results
+
+FAST = "produce 100 B, page cache"
+SLOW = "failover gap"
+
+
+def samples(peer: str, measure: str, *values: float) -> list[Sample]:
+    better: Literal["higher", "lower"] = "lower" if measure == SLOW else "higher"
+    return [Sample(peer, measure, value, "u", better) for value in values]
+
+
+def results_of(*some: list[Sample]) -> Results:
+    results = Results()
+    for one in some:
+        results.add(gather("e", "2026-01-01T00:00:00Z", one))
+    return results
+
+
+def test_a_ratio_is_of_medians() -> None:
+    results = results_of(samples("tidelog", FAST, 10, 30, 20), samples("kafka", FAST, 10, 1, 99))
+    [(row, at)] = results.rows()
+    assert (row.name, row.value, row.unit) == (f"{FAST}: tidelog / kafka", 2.0, "×")
+    assert (row.goal_text, row.met) == ("≥ 1.50", True)
+    assert at == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(("own", "met"), [(0.7, True), (0.9, False)])
+def test_a_time_has_a_goal_that_is_an_upper_bound(own: float, met: bool) -> None:
+    results = results_of(samples("tidelog", SLOW, own), samples("kafka", SLOW, 10.0))
+    [(row, _)] = results.rows()
+    assert (row.goal_text, row.met) == ("≤ 0.080", met)
+
+
+def test_other_peers_have_no_goal() -> None:
+    results = results_of(samples("tidelog", FAST, 1), samples("nats", FAST, 2))
+    [(row, _)] = results.rows()
+    assert row.goal is None
+
+
+def test_a_peer_alone_and_a_zero_give_no_ratio() -> None:
+    results = results_of(samples("kafka", FAST, 5), samples("tidelog", SLOW, 1))
+    results.add(gather("e", "t", samples("kafka", SLOW, 0.0)))
+    assert results.rows() == []
+
+
+def test_runs_merge_and_a_newer_one_replaces_what_it_measured(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    first = results_of(samples("tidelog", FAST, 1, 2, 3), samples("kafka", FAST, 4))
+    first.tell("versions", {"kafka": "1"})
+    first.tell_absence("nats", "all", Absence("not here", "make setup-peers"))
+    first.save(path)
+
+    second = Results.load(path)
+    assert second.measured == first.measured
+    second.add(gather("e", "later", samples("kafka", FAST, 8)))
+    second.tell("versions", {"tidelog": "2"})
+    second.save(path)
+
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    assert stored["benchmark"] == "peers"
+    [row] = stored["rows"]
+    assert (row["value"], row["at"], row["met"]) == (0.25, "later", False)
+    assert stored["about"]["versions"] == {"kafka": "1", "tidelog": "2"}
+    assert "nats: all" in stored["about"]["skipped"]
+
+
+def test_all_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    results = results_of(samples("tidelog", FAST, 30), samples("kafka", FAST, 10))
+    results.tell_absence("nats", "all", Absence("not here", "make setup-peers"))
+    print_results(results, ["kafka", "redis"])
+    printed = capsys.readouterr().out
+    assert "10.0 (3.00×)" in printed
+    assert "skipped nats: all: not here; to have it: make setup-peers" in printed
+
+
+def test_a_picture_shows_what_can_be_compared() -> None:
+    results = results_of(
+        samples("tidelog", FAST, 1), samples("kafka", FAST, 1), samples("kafka", SLOW, 1)
+    )
+    assert chosen(results, ("produce", "failover")) == [FAST]
+
+
+def test_peers_take_turns() -> None:
+    own, other = Tidelog(), Kafka()
+    assert [peer for _, peer in turns([own, other], 2)] == [own, other, own, other]
+
+
+def test_a_gap_is_the_longest_silence_behind_the_kill() -> None:
+    assert longest_gap([0.0, 5.0, 5.1, 7.1, 7.2], since=5.05) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.5, 3), (0.99, 4), (1.0, 4)])
+def test_percentiles(share: float, value: float) -> None:
+    assert percentile([4, 1, 3, 2], share) == value
+
+
+def test_an_unknown_peer_or_experiment_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--peers", "kafka,pulsar"], ["--only", "speed"]):
+        with pytest.raises(SystemExit) as ended:
+            command.parse(arguments)
+        assert ended.value.code == 2
+        said = capsys.readouterr().err
+        assert arguments[1].split(",")[-1] in said
+        assert "kafka" in said or "start" in said
+
+
+def test_options_scale_the_work() -> None:
+    full = command.scale_of(command.parse([]))
+    quick = command.scale_of(command.parse(["--quick", "--small", "--rounds", "2"]))
+    assert (full.rounds, full.log_gb) == (3, 5.0)
+    assert (quick.rounds, quick.log_gb) == (2, 0.5)
+    assert quick.seconds < full.seconds
+    assert set(EXPERIMENTS) >= {"start", "failover", "recovery"}
