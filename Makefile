@@ -12,8 +12,9 @@ V := .venv/bin
 # binutils the `strip` that makes the image small.
 SYSTEM_PACKAGES := kcat maven docker-compose prometheus binutils chromium iptables iproute2
 
-# Every module in bench/ but these is a benchmark: bench/NAME.py is `make bench-NAME`.
-BENCHES := $(filter-out table report spark_jobs,$(basename $(notdir $(wildcard bench/*.py))))
+# Every module in bench/ but these is a benchmark, and so is the package peers: bench/NAME.py is
+# `make bench-NAME`.
+BENCHES := peers $(filter-out table report spark_jobs,$(basename $(notdir $(wildcard bench/*.py))))
 
 .DEFAULT_GOAL := help
 
@@ -159,6 +160,17 @@ bench-spark: .venv/.spark
 .PHONY: $(addprefix bench-,$(BENCHES))
 $(addprefix bench-,$(BENCHES)): bench-%: .venv/.dev
 	$(V)/python -m bench.$* $(ARGS)
+
+NATS_SERVER := github.com/nats-io/nats-server/v2@v2.15.2
+PEER_PACKAGES := redis-server rabbitmq-server
+
+# What is missing afterwards is skipped by the benchmark, which says so.
+.PHONY: setup-peers
+setup-peers: .venv/.dev build/kafka/.complete  ## get what bench-peers compares with (root; Go for two of them)
+	-apt-get install -y -q --no-install-recommends $(PEER_PACKAGES)
+	-GOBIN="$(CURDIR)/build/peers/bin" go install $(NATS_SERVER)
+	-cd bench/peers/kfake && go build -o "$(CURDIR)/build/peers/bin/kfake" .
+	$(V)/pip install -q --disable-pip-version-check -e '.[dev,peers]'
 
 .PHONY: bench-report
 bench-report: .venv/.base  ## print the results of all benchmarks
