@@ -13,6 +13,13 @@ from node_log import NodeLog
 from tidelog.testing.local_cluster import LocalCluster
 
 
+# Members of the new protocol learn what is theirs by heartbeats; every 5 s by default.
+SETTINGS = {
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+
+
 @pytest.fixture(scope="session")
 def node_log() -> NodeLog:
     return NodeLog()
@@ -20,7 +27,7 @@ def node_log() -> NodeLog:
 
 @pytest.fixture(scope="session")
 def cluster(node_log: NodeLog) -> Iterator[LocalCluster]:
-    with LocalCluster(3, on_line=node_log.add) as running:
+    with LocalCluster(3, settings=SETTINGS, on_line=node_log.add) as running:
         yield running
         running.kill_all()  # nobody will look at its data
 
