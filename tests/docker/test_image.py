@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,38 @@ def test_a_node_of_several_needs_the_id_of_its_cluster(image: str) -> None:
     code, words = attempt(image, **ONE_OF_THREE)
     assert code == 2
     assert "CLUSTER_ID" in words and "random-uuid" in words
+
+
+def test_a_node_whose_peers_are_out_of_reach_says_so_and_stops_when_asked(image: str) -> None:
+    """As PID 1, which the kernel would not end for it."""
+    variables = {
+        **ONE_OF_THREE,
+        "CLUSTER_ID": "pGtQJ3fGQ3m9dXcVb8nTfA",
+        "KAFKA_BROKER_SESSION_TIMEOUT_MS": "1000",
+        "KAFKA_BROKER_HEARTBEAT_INTERVAL_MS": "200",
+    }
+    given = [part for item in variables.items() for part in ("-e", "=".join(item))]
+    node = run("docker", "run", "-d", *given, image).strip()
+    try:
+        words = wait_for_words(node, "has reached no active controller")
+        assert "controller 2: " in words and "b:9093" in words, words
+        began = time.monotonic()
+        run("docker", "stop", "-t", "50", node)
+        assert time.monotonic() - began < 20
+        assert run("docker", "inspect", "-f", "{{.State.ExitCode}}", node).strip() == "0"
+    finally:
+        run("docker", "rm", "-f", node)
+
+
+def wait_for_words(container: str, words: str) -> str:
+    """All that it has said, once these are among it."""
+    deadline = time.monotonic() + 60
+    while True:
+        done = subprocess.run(["docker", "logs", container], capture_output=True, text=True)
+        if words in done.stderr:
+            return done.stderr
+        assert time.monotonic() < deadline, done.stderr
+        time.sleep(0.2)
 
 
 def test_a_read_only_volume_is_told(image: str, tmp_path: Path) -> None:
