@@ -48,22 +48,31 @@ def test_an_unknown_command_is_a_wrong_use(tidelog: Run) -> None:
         ("tidelog reassign execute --th", ["--throttle"]),
     ],
 )
-def test_shells_complete_commands_and_options(words: str, offered: list[str]) -> None:
-    environment = {
-        "_TIDELOG_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(words.count(" ")),
-        "PATH": os.environ["PATH"],
-    }
+def test_bash_completes_commands_and_options(words: str, offered: list[str]) -> None:
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    assert completed("bash", **asked).split() == offered
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_complete_too_and_explain(shell: str) -> None:
+    asked = {"_TYPER_COMPLETE_ARGS": "tidelog ver", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    told = completed(shell, **asked)
+    assert "verifiable-producer" in told and "verifiable-consumer" in told
+    assert "Send increasing numbers" in told and "topic" not in told
+
+
+def completed(shell: str, **asked: str) -> str:
+    """What the command offers a shell that asks for the rest of a line."""
+    environment = {"_TIDELOG_COMPLETE": f"complete_{shell}", "PATH": os.environ["PATH"]}
     program = "import sys; sys.argv = ['tidelog']; from tidelog.cli.main import main; main()"
     ran = subprocess.run(
         [sys.executable, "-c", program],
-        env=environment,
+        env=environment | asked,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert ran.stdout.split() == offered
+    return ran.stdout
 
 
 def loaded_after(program: str) -> tuple[set[str], set[str]]:
