@@ -105,7 +105,19 @@ CHAOS_FAULTS := kill-leader,kill-controller,pause-leader,cut
 chaos: .venv/.dev  ## break a cluster for 90 s on processes and in network namespaces (root), and judge
 	@for target in local netns; do echo "== chaos on $$target"; \
 		$(V)/tidelog chaos run --target $$target --workload mixed --faults $(CHAOS_FAULTS) \
-			--duration 90s --seed $(SEED) --output build/chaos/$$target || exit 1; done
+			--duration 90s --rate 1000 --seed $(SEED) --output build/chaos/$$target || exit 1; done
+
+# 25 pieces of some three minutes, 600 faults in all; those that are done are not done again.
+CAMPAIGN ?= build/chaos-campaign
+CAMPAIGN_SEEDS ?= $(shell seq 1 25)
+CAMPAIGN_COUNTS := kill-leader=12,pause-leader=4,cut=4,kill-controller=2,power-loss=2
+
+.PHONY: chaos-campaign
+chaos-campaign: .venv/.dev  ## 300 leader kills, 100 pauses, 100 cuts, … in pieces (CAMPAIGN_SEEDS=, CAMPAIGN=)
+	@for seed in $(CAMPAIGN_SEEDS); do test -e $(CAMPAIGN)/$$seed/summary.json || { \
+		echo "== piece $$seed"; $(V)/tidelog chaos run --counts $(CAMPAIGN_COUNTS) --rate 600 \
+			--seed $$seed --output $(CAMPAIGN)/$$seed || exit 1; }; done
+	@$(V)/tidelog chaos summary $(CAMPAIGN)/*/
 
 .PHONY: soak-copier
 soak-copier: .venv/.dev  ## kill brokers, coordinators and copiers KILLS times under exactly-once copiers

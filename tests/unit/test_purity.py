@@ -36,6 +36,8 @@ PURE = [
     "chaos/tidelog/chaos/history.py",
     "chaos/tidelog/chaos/history_lines.py",
     "chaos/tidelog/chaos/report",
+    "chaos/tidelog/chaos/run_summary.py",
+    "chaos/tidelog/chaos/run_summary_text.py",
     "chaos/tidelog/chaos/verdict.py",
     "chaos/tidelog/chaos/verdict_text.py",
 ]

@@ -3,6 +3,9 @@
 A gap is a time in which a write of a partition waited and none was acknowledged; a workload that
 rests makes none. The gap of a fault is the longest one, of any partition, that overlaps the time
 in which the fault acted: what one who writes there would have noticed of it.
+
+Writes in transactions have gaps of their own. They wait for coordinators too, and for their client,
+which for its own reasons may wait much longer than for any leader, and over several faults.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ class FaultEffect:
     """None: nothing waited or was acknowledged while it acted."""
     gap_at: str
     """The partition that had the gap."""
+    transaction_gap_ms: float | None
+    """The longest gap of writes in transactions."""
     cluster_gap_ms: float | None
     """The longest time in which no write of any partition was acknowledged."""
     before_per_s: float | None
@@ -53,6 +58,7 @@ class FaultSummary:
     gap_p50_ms: float | None
     gap_p99_ms: float | None
     gap_max_ms: float | None
+    transaction_gap_max_ms: float | None
     before_per_s: float | None
     during_per_s: float | None
     after_per_s: float | None
@@ -74,12 +80,18 @@ def measure(history: History) -> Availability:
     appends = [one for one in history.operations if one.verb is Verb.APPEND]
     end_ms = run_end_ms(history)
     cluster = _Waits.of(appends, end_ms)
-    partitions = {
-        place: _Waits.of(found, end_ms) for place, found in _by_partition(appends).items()
-    }
+    partitions = _by_partition([one for one in appends if not one.transaction], end_ms)
+    in_transactions = _by_partition([one for one in appends if one.transaction], end_ms)
     faults = sorted(history.faults, key=lambda fault: fault.began_ms)
     effects = tuple(
-        _effect(fault, _neighbours(faults, at, end_ms), cluster, partitions, history.samples)
+        _effect(
+            fault,
+            _neighbours(faults, at, end_ms),
+            cluster,
+            partitions,
+            in_transactions,
+            history.samples,
+        )
         for at, fault in enumerate(faults)
     )
     names = dict.fromkeys(fault.name for fault in faults)
@@ -110,12 +122,12 @@ def percentile(values: Iterable[float] | Times, percent: float) -> float | None:
     return float(ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)])
 
 
-def _by_partition(appends: Iterable[Operation]) -> dict[str, list[Operation]]:
+def _by_partition(appends: Iterable[Operation], end_ms: float) -> dict[str, _Waits]:
     found: dict[str, list[Operation]] = defaultdict(list)
     for append in appends:
         if append.partition >= 0:
             found[f"{append.topic}-{append.partition}"].append(append)
-    return found
+    return {place: _Waits.of(written, end_ms) for place, written in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,27 +189,36 @@ def _effect(
     neighbours: tuple[float, float],
     cluster: _Waits,
     partitions: dict[str, _Waits],
+    in_transactions: dict[str, _Waits],
     samples: Sequence[Sample],
 ) -> FaultEffect:
     quiet_from_ms, next_ms = neighbours
     began_ms = fault.began_ms
     ended_ms = next_ms if fault.ended_ms is None else fault.ended_ms
-    gaps = [
-        (gap, place)
-        for place, waits in partitions.items()
-        if (gap := waits.longest(began_ms, ended_ms)) is not None
-    ]
-    gap_ms, gap_at = max(gaps, default=(None, ""))
+    gap_ms, gap_at = _longest(partitions, began_ms, ended_ms)
     return FaultEffect(
         fault,
         gap_ms,
         gap_at,
+        _longest(in_transactions, began_ms, ended_ms)[0],
         cluster.longest(began_ms, ended_ms),
         cluster.per_s(max(quiet_from_ms, began_ms - _AROUND_MS), began_ms),
         cluster.per_s(began_ms, ended_ms),
         cluster.per_s(ended_ms, min(next_ms, ended_ms + _AROUND_MS)),
         None if fault.ended_ms is None else _until_full_isr(samples, ended_ms, next_ms),
     )
+
+
+def _longest(
+    partitions: dict[str, _Waits], began_ms: float, ended_ms: float
+) -> tuple[float | None, str]:
+    """The longest gap, and the partition that has it."""
+    gaps = [
+        (gap, place)
+        for place, waits in partitions.items()
+        if (gap := waits.longest(began_ms, ended_ms)) is not None
+    ]
+    return max(gaps, default=(None, ""))
 
 
 def _until_full_isr(samples: Sequence[Sample], healed_ms: float, until_ms: float) -> float | None:
@@ -215,6 +236,7 @@ def has_full_isr(sample: Sample) -> bool:
 
 def _summary(name: str, effects: Sequence[FaultEffect]) -> FaultSummary:
     gaps = [one.gap_ms for one in effects if one.gap_ms is not None]
+    in_transactions = [e.transaction_gap_ms for e in effects if e.transaction_gap_ms is not None]
     isr = [one.full_isr_ms for one in effects if one.full_isr_ms is not None]
     return FaultSummary(
         name,
@@ -223,6 +245,7 @@ def _summary(name: str, effects: Sequence[FaultEffect]) -> FaultSummary:
         percentile(gaps, 50),
         percentile(gaps, 99),
         percentile(gaps, 100),
+        percentile(in_transactions, 100),
         percentile([one.before_per_s for one in effects if one.before_per_s is not None], 50),
         percentile([one.during_per_s for one in effects if one.during_per_s is not None], 50),
         percentile([one.after_per_s for one in effects if one.after_per_s is not None], 50),

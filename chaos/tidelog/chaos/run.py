@@ -12,6 +12,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from typing import Final
 
 from tidelog.chaos.divergence import divergences
 from tidelog.chaos.faults.applying import AppliedFault, FaultImpossible, apply
-from tidelog.chaos.faults.schedule import PlannedFault, schedule
+from tidelog.chaos.faults.schedule import PlannedFault, counted_schedule, schedule
 from tidelog.chaos.faults.view import AdminView
 from tidelog.chaos.history import FaultBand, RunEnd, RunHeader
 from tidelog.chaos.history_file import HistoryWriter
@@ -45,6 +46,7 @@ _CALM_AFTER_S: Final = 3.0
 """By then a node that was cut off or stopped knows what happened meanwhile."""
 _DRAIN_S: Final = 60.0
 _READ_S: Final = 180.0
+_LEAVE_S: Final = 3.0
 _HURRY_S: Final = 10.0
 """What an interrupted run still gives each of its last steps."""
 
@@ -55,6 +57,8 @@ class RunResult:
     was_interrupted: bool = False
     problems: list[str] = field(default_factory=list)
     """Why the run itself is not what it should be, whatever the checkers say."""
+    parts_s: dict[str, float] = field(default_factory=dict)
+    """How long each part took, in their order."""
 
 
 def run(
@@ -74,13 +78,14 @@ def run(
         writer = HistoryWriter(directory / HISTORY_NAME)
     except OSError as error:
         raise RunRefused(f"no history can be written to {directory}: {error.strerror}") from error
+    result = RunResult(directory / HISTORY_NAME)
     try:
-        with _started(target):
+        with _started(target, result):
             return _Run(
                 options,
                 target,
                 writer,
-                RunResult(directory / HISTORY_NAME),
+                result,
                 progress or Silence(),
                 interrupted or threading.Event(),
             ).go()
@@ -89,15 +94,19 @@ def run(
 
 
 @contextmanager
-def _started(target: Target) -> Iterator[None]:
+def _started(target: Target, result: RunResult) -> Iterator[None]:
+    began_s = time.monotonic()
     try:
         target.start()
     except TargetError as error:
         raise RunFailed(f"target {target.name} does not come up: {error}") from error
+    result.parts_s["starting"] = time.monotonic() - began_s
     try:
         yield
     finally:
+        began_s = time.monotonic()
         target.stop()
+        result.parts_s["stopping"] = time.monotonic() - began_s
 
 
 class _Run:
@@ -122,7 +131,7 @@ class _Run:
         self._view = AdminView(target.bootstrap, topics, self._workload.groups)
         self._sampler = Sampler(target.bootstrap, topics, self._recorder)
         self._throughput = Throughput()
-        self._phase, self._done = "starting", 0
+        self._phase, self._phase_s, self._done = "preparing", time.monotonic(), 0
         self._plan: Sequence[PlannedFault] = ()
         self._is_started = False
 
@@ -158,6 +167,7 @@ class _Run:
             found = self._end()
             self._result.was_interrupted = self._interrupted.is_set()
             recorder.add(RunEnd(recorder.now_ms(), self._result.was_interrupted, tuple(found)))
+            self._begin("over")
             self._view.close()
         return self._result
 
@@ -166,14 +176,8 @@ class _Run:
     def _break(self) -> None:
         """The plan, each fault when its time has come and the last one is got over."""
         options = self._options
-        self._phase = "running"
-        self._plan = schedule(
-            options.seed,
-            options.faults,
-            options.duration_s,
-            self._target.nodes,
-            calm_s=options.calm_s,
-        )
+        self._begin("running")
+        self._plan = self._draw_plan()
         began_s = time.monotonic()
         end_s = began_s + options.duration_s
         for planned in self._plan:
@@ -184,12 +188,20 @@ class _Run:
             if self._is_over() or (is_late and self._done):  # one at least, however slow all is
                 break
             self._do(planned)
-        self._wait(end_s - time.monotonic())
+        if not options.counts:
+            self._wait(end_s - time.monotonic())
         if self._done < len(self._plan) and not self._interrupted.is_set():
             self._recorder.note(
                 f"{len(self._plan) - self._done} of {len(self._plan)} planned faults found no time:"
                 " the cluster took longer to get over those before"
             )
+
+    def _draw_plan(self) -> Sequence[PlannedFault]:
+        options, nodes = self._options, self._target.nodes
+        if options.counts:
+            return counted_schedule(options.seed, dict(options.counts), nodes)
+        names, duration_s = options.faults, options.duration_s
+        return schedule(options.seed, names, duration_s, nodes, calm_s=options.calm_s)
 
     def _do(self, planned: PlannedFault) -> None:
         self._fault = planned.name
@@ -239,7 +251,7 @@ class _Run:
 
     def _end(self) -> Sequence[str]:
         """Heals, drains, reads back and compares files; says where those differ."""
-        self._phase = "healing"
+        self._begin("healing")
         try:
             self._target.heal_all()
         except TargetError as error:
@@ -258,9 +270,9 @@ class _Run:
         is_hurried = self._interrupted.is_set()
         if not self._wait_until_whole(_HURRY_S if is_hurried else _WHOLE_S, is_ending=True):
             self._problem("not every replica is in sync again after all was healed")
-        self._phase = "draining"
+        self._begin("draining")
         self._in_background(lambda: self._workload.stop(_HURRY_S if is_hurried else _DRAIN_S))
-        self._phase = "reading"
+        self._begin("reading")
         try:
             self._in_background(lambda: self._workload.read_back(_READ_S))
         except UnfinishedRead as error:
@@ -290,16 +302,28 @@ class _Run:
         if not all(directories.values()):
             self._recorder.note("the nodes' files are out of reach, so they were not compared")
             return ()
-        self._phase = "comparing"
+        self._begin("comparing")
         self._show()
         try:
-            for node in self._target.nodes:
-                self._target.terminate(node)
+            self._stop_nodes()
         except TargetError as error:
             self._problem(f"the nodes' files were not compared: {error}")
             return ()
         topics = [topic.name for topic in self._workload.topics]
         return divergences(directories, topics, _compacted(self._workload))
+
+    def _stop_nodes(self) -> None:
+        """All at once, and not for long: without a quorum nobody lets the last ones go. What was
+        committed until a moment ago is compared of those that are killed, too."""
+        target = self._target
+        with ThreadPoolExecutor(len(target.nodes)) as threads:
+            ends = {node: threads.submit(target.terminate, node) for node in target.nodes}
+            wait(ends.values(), timeout=_LEAVE_S)
+            for node, end in ends.items():
+                if not end.done():
+                    target.kill(node)
+        for end in ends.values():
+            end.result()
 
     # --- waiting -----------------------------------------------------------------------
 
@@ -345,6 +369,11 @@ class _Run:
         return self._interrupted.is_set() or bool(self._workload.failures())
 
     # --- telling -----------------------------------------------------------------------
+
+    def _begin(self, phase: str) -> None:
+        now_s = time.monotonic()
+        self._result.parts_s[self._phase] = now_s - self._phase_s
+        self._phase, self._phase_s = phase, now_s
 
     def _problem(self, text: str) -> None:
         self._result.problems.append(text)

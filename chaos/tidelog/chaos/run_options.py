@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidelog.chaos.faults.schedule import CALM_S
-from tidelog.chaos.faults.table import Fault, UnknownFault, named, too_few_nodes
+from tidelog.chaos.faults.table import FAULTS, Fault, UnknownFault, named, too_few_nodes
 from tidelog.chaos.targets.base import Target
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
 
@@ -25,6 +25,7 @@ class RunOptions:
     faults: tuple[str, ...]
     """Names of faults and of families of faults; none: only the workload."""
     duration_s: float
+    """How long things are broken; with ``counts``, at most."""
     seed: int
     rate: float = 2_000.0
     topic_prefix: str = ""
@@ -36,6 +37,9 @@ class RunOptions:
     """Between two faults."""
     command: str = ""
     """What repeats the run."""
+    counts: tuple[tuple[str, int], ...] = ()
+    """How often each fault is to be done, one after another without calm; none: whatever of
+    ``faults`` finds time."""
 
 
 def check_options(options: RunOptions, target: Target) -> list[Fault]:
@@ -69,6 +73,24 @@ def check_names(options: RunOptions) -> list[Fault]:
         return named(options.faults)
     except UnknownFault as error:
         raise RunRefused(str(error)) from None
+
+
+def parse_counts(text: str) -> tuple[tuple[str, int], ...]:
+    """``kill-leader=300,cut=100``; raises RunRefused."""
+    counts: dict[str, int] = {}
+    for part in split_names(text):
+        name, _, number = part.partition("=")
+        name, number = name.strip(), number.strip()
+        if not number.isdecimal() or int(number) == 0:
+            raise RunRefused(f"{part!r} is no count of a fault; write it as kill-leader=300")
+        if name not in FAULTS:
+            raise RunRefused(f"there is no fault {name!r} to count; there are {', '.join(FAULTS)}")
+        if name in counts:
+            raise RunRefused(f"{name} is counted twice")
+        counts[name] = int(number)
+    if not counts:
+        raise RunRefused("no fault is counted; write it as kill-leader=300,cut=100")
+    return tuple(counts.items())
 
 
 def split_names(text: str) -> Sequence[str]:

@@ -13,7 +13,7 @@ from tidelog.chaos.recorder import Totals
 @dataclass(frozen=True, slots=True)
 class Status:
     phase: str
-    """``starting``, ``running``, ``healing``, …"""
+    """``preparing``, ``running``, ``healing``, …"""
     elapsed_s: float
     duration_s: float
     per_s: float
@@ -89,7 +89,7 @@ def status_line(status: Status) -> str:
     controller = "?" if sample is None or sample.controller is None else str(sample.controller)
     sync = "all in sync" if is_whole(sample) else leaders_text(_lacking(sample))
     return (
-        f"{status.elapsed_s:6.1f} s  {status.phase:<8} {status.per_s:6.0f}/s  "
+        f"{status.elapsed_s:6.1f} s  {status.phase:<9} {status.per_s:6.0f}/s  "
         f"{status.totals.acknowledged} acknowledged, {status.totals.unknown} unknown  "
         f"controller {controller}  {sync}  "
         f"fault {status.faults_done}/{status.faults_planned}: {status.fault or 'none'}"

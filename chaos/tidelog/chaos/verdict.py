@@ -149,6 +149,7 @@ def _effect_json(effect: FaultEffect) -> dict[str, object]:
         "failure": effect.fault.failure,
         "gap_ms": effect.gap_ms,
         "gap_at": effect.gap_at,
+        "transaction_gap_ms": effect.transaction_gap_ms,
         "cluster_gap_ms": effect.cluster_gap_ms,
         "before_per_s": effect.before_per_s,
         "during_per_s": effect.during_per_s,

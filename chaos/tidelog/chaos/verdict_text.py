@@ -12,6 +12,10 @@ from tidelog.chaos.availability import FaultSummary
 from tidelog.chaos.verdict import Verdict
 
 _SHOWN_ANOMALIES: Final = 20
+_COLUMNS: Final = (
+    "count", "gap p50", "p99", "max", "in transactions", "before/s", "during/s", "after/s",
+    "full ISR",
+)  # fmt: skip
 
 
 def summary(verdict: Verdict) -> Group:
@@ -51,7 +55,7 @@ def _totals(verdict: Verdict) -> Text:
 def _faults(verdict: Verdict) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("fault", no_wrap=True)
-    for column in ("count", "gap p50", "p99", "max", "before/s", "during/s", "after/s", "full ISR"):
+    for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
     for one in verdict.availability.summaries:
         table.add_row(*fault_cells(one))
@@ -59,7 +63,7 @@ def _faults(verdict: Verdict) -> Table:
 
 
 def fault_cells(one: FaultSummary) -> list[str]:
-    """Name, count, gaps, throughput and the time to a full ISR."""
+    """Name, count, gaps (the longest of a transaction last), throughput, time to a full ISR."""
     count = f"{one.count} ({one.failed} failed)" if one.failed else str(one.count)
     return [
         one.name,
@@ -67,6 +71,7 @@ def fault_cells(one: FaultSummary) -> list[str]:
         milliseconds(one.gap_p50_ms),
         milliseconds(one.gap_p99_ms),
         milliseconds(one.gap_max_ms),
+        milliseconds(one.transaction_gap_max_ms),
         rate(one.before_per_s),
         rate(one.during_per_s),
         rate(one.after_per_s),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,7 +13,13 @@ from tidelog.cli.failures import CommandFailed, WrongUse
 from tidelog.cli.options import AsJson, reported
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tidelog.chaos.history import History
     from tidelog.chaos.verdict import Verdict
+
+_WIDTH: Final = 500
+"""More than any table needs: one that is given less leaves out what does not fit."""
 
 HistoryPath = Annotated[
     Path, typer.Argument(metavar="HISTORY", help="history.jsonl of a run, whole or cut off.")
@@ -27,15 +33,15 @@ ReportPath = Annotated[
 def check(history: HistoryPath, report: ReportPath = None, json: AsJson = False) -> None:
     """Judge a saved history; exit code 1 on any anomaly, 2 if the file is no history."""
     with reported("tidelog chaos check: "):
-        verdict = judge_file(history, report)
+        _, verdict = judge_file(history, report)
         print_verdict(verdict, as_json=json)
     if report is not None:
         typer.echo(f"report: {report}", err=True)
     raise typer.Exit(OK if verdict.is_good else PROBLEM)
 
 
-def judge_file(path: Path, report: Path | None = None) -> Verdict:
-    """The verdict on a history in a file, and its report if one is wanted."""
+def judge_file(path: Path, report: Path | None = None) -> tuple[History, Verdict]:
+    """The history in a file and the verdict on it; writes a report if one is wanted."""
     from tidelog.chaos.history_file import CorruptHistory, read_history
     from tidelog.chaos.report import render_report
     from tidelog.chaos.verdict import judge
@@ -52,16 +58,21 @@ def judge_file(path: Path, report: Path | None = None) -> Verdict:
             report.write_text(render_report(history, verdict), encoding="utf-8")
         except OSError as error:
             raise CommandFailed(f"--report {report}: {error.strerror or error}") from None
-    return verdict
+    return history, verdict
 
 
 def print_verdict(verdict: Verdict, *, as_json: bool) -> None:
-    from rich.console import Console
-
     from tidelog.chaos.verdict import as_json as plain
     from tidelog.chaos.verdict_text import summary
 
     if as_json:
         typer.echo(json_module.dumps(plain(verdict), indent=2, ensure_ascii=False))
     else:
-        Console(highlight=False, soft_wrap=True).print(summary(verdict))
+        print_whole(summary(verdict))
+
+
+def print_whole(content: RenderableType) -> None:
+    """A terminal breaks lines that are too long for it; nothing is cut off."""
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=True, width=_WIDTH).print(content)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tidelog.cli.chaos_check import check
+from tidelog.cli.chaos_summary import summary
 from tidelog.cli.options import AsJson, reported
 
 app = typer.Typer(
@@ -39,8 +40,23 @@ Faults = Annotated[
         help="Faults and families of faults (tidelog chaos list); '' for none.",
     ),
 ]
+Counts = Annotated[
+    str,
+    typer.Option(
+        "--counts",
+        metavar="NAME=N,…",
+        help="Instead of --faults: do each so often, the next as soon as all are in sync, and end.",
+    ),
+]
 Duration = Annotated[
-    str, typer.Option("--duration", "-d", metavar="TIME", help="90, 90s, 5m or 1h.")
+    str | None,
+    typer.Option(
+        "--duration",
+        "-d",
+        metavar="TIME",
+        help="90, 90s, 5m or 1h (90s); of a run with --counts, at most.",
+        show_default=False,
+    ),
 ]
 Seed = Annotated[
     int | None,
@@ -87,7 +103,8 @@ def run(
     target: Target = "local",
     workload: WorkloadName = "mixed",
     faults: Faults = "kill-leader,kill-controller,pause-leader,cut",
-    duration: Duration = "90s",
+    counts: Counts = "",
+    duration: Duration = None,
     seed: Seed = None,
     nodes: Nodes = 3,
     rate: Rate = 2_000.0,
@@ -105,7 +122,7 @@ def run(
             target=target,
             workload=workload,
             faults=faults,
-            duration_s=parse_duration(duration),
+            duration_s=None if duration is None else parse_duration(duration),
             seed=seed,
             nodes=nodes,
             rate=rate,
@@ -113,6 +130,7 @@ def run(
             settings=parse_pairs("-o", o or []),
             unsafe_switches=tuple(unsafe_switch or ()),
             compose_file=compose_file,
+            counts=counts,
         )
         exit_code = run_chaos(options)
     raise typer.Exit(exit_code)
@@ -128,3 +146,4 @@ def list_all(json: AsJson = False) -> None:
 
 
 app.command("check")(check)
+app.command("summary")(summary)

@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from types import FrameType
 from typing import Final
 
 import typer
-from rich.console import Console
 
+from tidelog.chaos.faults.schedule import CALM_S
 from tidelog.chaos.faults.table import Fault
 from tidelog.chaos.run import RunResult, run
 from tidelog.chaos.run_options import (
@@ -26,9 +27,11 @@ from tidelog.chaos.run_options import (
     RunRefused,
     check_names,
     check_options,
+    parse_counts,
     split_names,
 )
 from tidelog.chaos.run_progress import progress_on
+from tidelog.chaos.run_summary import summarize
 from tidelog.chaos.run_targets import (
     CONFIGURED,
     OWN_TARGETS,
@@ -37,16 +40,18 @@ from tidelog.chaos.run_targets import (
     needs_rigged_nodes,
 )
 from tidelog.chaos.targets.base import Target, TargetError
-from tidelog.chaos.verdict_text import summary
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
-from tidelog.cli.chaos_check import judge_file
+from tidelog.cli.chaos_check import judge_file, print_verdict
+from tidelog.cli.chaos_summary import write_summary
 from tidelog.cli.exit_codes import OK, PROBLEM
 from tidelog.cli.failures import CommandFailed, WrongUse
 
 INTERRUPTED: Final = 130
 _REPORT_NAME: Final = "report.html"
-_LOG_WIDTH: Final = 140
-"""Where nobody says how wide a line may be."""
+_DURATION_S: Final = 90.0
+_MOST_PER_FAULT_S: Final = 20.0
+"""A run that counts its faults ends when they are done; this keeps one from going on for ever."""
+_SHORT_CALM_S: Final = (0.3, 0.3)
 _UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -55,7 +60,8 @@ class ChaosOptions:
     target: str
     workload: str
     faults: str
-    duration_s: float
+    duration_s: float | None
+    """None: as long as the faults take that are counted, or a while."""
     seed: int | None
     nodes: int
     rate: float
@@ -63,6 +69,7 @@ class ChaosOptions:
     settings: Mapping[str, str]
     unsafe_switches: tuple[str, ...] = ()
     compose_file: Path | None = None
+    counts: str = ""
 
 
 def parse_duration(text: str) -> float:
@@ -77,9 +84,9 @@ def run_chaos(options: ChaosOptions) -> int:
     """The exit code: 1 on any anomaly or if the run itself went wrong."""
     now = datetime.now()
     seed = random.randrange(1 << 31) if options.seed is None else options.seed
-    wanted = _run_options(options, seed, now)
     directory = options.output or Path(f"chaos-{now:%Y%m%d-%H%M%S}")
     try:
+        wanted = _run_options(options, seed, now)
         target = _target(options, check_names(wanted))
         result = _run(wanted, target, directory)
     except RunRefused as error:
@@ -91,16 +98,21 @@ def run_chaos(options: ChaosOptions) -> int:
 
 def _run_options(options: ChaosOptions, seed: int, now: datetime) -> RunOptions:
     is_given = options.target not in OWN_TARGETS
+    counts = parse_counts(options.counts) if options.counts else ()
+    usual_s = _MOST_PER_FAULT_S * sum(count for _, count in counts) if counts else _DURATION_S
+    names = tuple(name for name, _ in counts)
     return RunOptions(
         workload=options.workload,
-        faults=tuple(split_names(options.faults)),
-        duration_s=options.duration_s,
+        faults=names or tuple(split_names(options.faults)),
+        duration_s=usual_s if options.duration_s is None else options.duration_s,
         seed=seed,
         rate=options.rate,
         topic_prefix=f"chaos-{now:%Y%m%d-%H%M%S}-" if is_given else "",
         removes_topics=is_given,
         has_new_groups=not is_given,
         command=command_line(options, seed),
+        counts=counts,
+        calm_s=_SHORT_CALM_S if counts else CALM_S,
     )
 
 
@@ -111,8 +123,11 @@ def command_line(options: ChaosOptions, seed: int) -> str:
         words += ["--nodes", str(options.nodes)]
     if options.compose_file is not None:
         words += ["--compose-file", str(options.compose_file)]
-    words += ["--workload", options.workload, "--faults", options.faults]
-    words += ["--duration", f"{options.duration_s:g}s", "--seed", str(seed)]
+    words += ["--workload", options.workload]
+    words += ["--counts", options.counts] if options.counts else ["--faults", options.faults]
+    if options.duration_s is not None:
+        words += ["--duration", f"{options.duration_s:g}s"]
+    words += ["--seed", str(seed)]
     words += ["--rate", f"{options.rate:g}"]
     for name, value in options.settings.items():
         words += ["-o", f"{name}={value}"]
@@ -167,13 +182,14 @@ def interruption() -> Iterator[threading.Event]:
 def conclude(result: RunResult, directory: Path) -> int:
     """Judge, print, and say where the rest is."""
     report = directory / _REPORT_NAME
-    verdict = judge_file(result.history, report)
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _LOG_WIDTH
-    console.print(summary(verdict))
+    began_s = time.monotonic()
+    history, verdict = judge_file(result.history, report)
+    write_summary(directory, summarize(history.header, verdict, result.problems))
+    parts = {**result.parts_s, "judging": time.monotonic() - began_s}
+    print_verdict(verdict, as_json=False)
     for problem in result.problems:
         typer.echo(f"the run went wrong: {problem}")
+    typer.echo("took: " + ", ".join(f"{name} {took_s:.1f} s" for name, took_s in parts.items()))
     typer.echo(f"report: {report}")
     if result.problems or not verdict.is_good:
         return PROBLEM

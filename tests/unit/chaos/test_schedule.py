@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.chaos.faults import FAULTS, Family, PlannedFault, UnknownFault, named, schedule
+from tidelog.chaos.faults import (
+    FAULTS,
+    Family,
+    PlannedFault,
+    UnknownFault,
+    counted_schedule,
+    named,
+    schedule,
+)
 from tidelog.chaos.faults.applying import ring_cuts
 
 NODES = (1, 2, 3)
@@ -79,3 +87,27 @@ def test_a_ring_leaves_links_to_neighbours(
     nodes: tuple[int, ...], cuts: list[tuple[int, int]]
 ) -> None:
     assert ring_cuts(nodes) == cuts
+
+
+def test_a_plan_that_counts_has_so_many_of_each_in_a_drawn_order() -> None:
+    counts = {"kill-leader": 6, "cut": 3, "power-loss": 1}
+    plan = counted_schedule(5, counts, NODES)
+
+    names = [planned.name for planned in plan]
+    assert {name: names.count(name) for name in names} == counts
+    assert names != sorted(names) and names != counted_names(6, counts)
+    assert [planned.number for planned in plan] == list(range(1, 11))
+    assert all(planned.at_s == 0.0 for planned in plan)
+    assert plan == counted_schedule(5, counts, NODES)
+    for planned in plan:
+        low, high = FAULTS[planned.name].lasts_s
+        assert low <= planned.duration_s <= high
+
+
+def counted_names(seed: int, counts: dict[str, int]) -> list[str]:
+    return [planned.name for planned in counted_schedule(seed, counts, NODES)]
+
+
+def test_a_plan_that_counts_needs_enough_nodes() -> None:
+    with pytest.raises(ValueError, match="cut needs 3 nodes, and there are 2"):
+        counted_schedule(1, {"cut": 1}, (1, 2))

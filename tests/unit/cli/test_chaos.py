@@ -39,6 +39,14 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         (["--faults", "loss"], "loss cannot be done to target local"),
         (["--rate", "0"], "a rate of 0"),
         (["-o", "nonsense"], "must be name=value"),
+        (["--counts", "kill-cat=1"], "there is no fault 'kill-cat' to count"),
+        (["--counts", "kills=1"], "there is no fault 'kills' to count"),
+        (["--counts", "cut"], "'cut' is no count of a fault"),
+        (["--counts", "cut=0"], "'cut=0' is no count of a fault"),
+        (["--counts", "cut=-1"], "'cut=-1' is no count of a fault"),
+        (["--counts", "cut=1,cut=2"], "cut is counted twice"),
+        (["--counts", ","], "no fault is counted"),
+        (["--counts", "cut=1", "--nodes", "2"], "cut needs 3 nodes, and there are 2"),
     ],
 )
 def test_what_cannot_be_done_is_a_wrong_use(arguments: list[str], words: str) -> None:
@@ -78,6 +86,25 @@ def test_a_run_can_be_repeated() -> None:
     assert command_line(options, 7) == (
         "tidelog chaos run --target netns --nodes 5 --workload append --faults 'kills, cut' "
         "--duration 90s --seed 7 --rate 2000 -o 'a=b c'"
+    )
+
+
+def test_a_run_that_counts_can_be_repeated() -> None:
+    options = ChaosOptions(
+        target="local",
+        workload="mixed",
+        faults="kills",
+        duration_s=None,
+        seed=None,
+        nodes=3,
+        rate=600.0,
+        output=None,
+        settings={},
+        counts="cut=2",
+    )
+    assert command_line(options, 7) == (
+        "tidelog chaos run --target local --nodes 3 --workload mixed --counts cut=2 "
+        "--seed 7 --rate 600"
     )
 
 

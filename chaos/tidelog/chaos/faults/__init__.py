@@ -5,7 +5,7 @@
 """
 
 from tidelog.chaos.faults.applying import AppliedFault, FaultImpossible, apply
-from tidelog.chaos.faults.schedule import PlannedFault, schedule
+from tidelog.chaos.faults.schedule import PlannedFault, counted_schedule, schedule
 from tidelog.chaos.faults.table import FAULTS, Family, Fault, UnknownFault, named, too_few_nodes
 from tidelog.chaos.faults.view import AdminView, ClusterView
 
@@ -20,6 +20,7 @@ __all__ = [
     "PlannedFault",
     "UnknownFault",
     "apply",
+    "counted_schedule",
     "named",
     "schedule",
     "too_few_nodes",

@@ -1,8 +1,9 @@
 """Which fault acts when, drawn from a seed. Pure.
 
 Faults follow one another with calm between them, so that every gap in the service has one cause.
-Each of the names asked for comes once before any comes again, in a new order each time. All that
-is left to chance is drawn here: the same seed gives the same plan on every machine.
+Each of the names asked for comes once before any comes again, in a new order each time; of a plan
+that counts, each comes as often as was asked for and as soon as the cluster has got over the last.
+All that is left to chance is drawn here: the same seed gives the same plan on every machine.
 """
 
 from __future__ import annotations
@@ -62,13 +63,36 @@ def schedule(
     return plan
 
 
+def counted_schedule(
+    seed: int, counts: Mapping[str, int], nodes: Sequence[int]
+) -> list[PlannedFault]:
+    """So many of each, in a drawn order; each is due at once, when the last one is got over.
+
+    Raises ``UnknownFault``, and ``ValueError`` where there are too few nodes.
+    """
+    faults = {name: fault for name in counts for fault in named([name])}
+    if problems := too_few_nodes(list(faults.values()), len(nodes)):
+        raise ValueError("; ".join(problems))
+    random = Random(seed)
+    names = [name for name, count in counts.items() for _ in range(count)]
+    random.shuffle(names)
+    return [
+        _drawn(number, 0.0, faults[name], random, nodes) for number, name in enumerate(names, 1)
+    ]
+
+
+def _drawn(
+    number: int, at_s: float, fault: Fault, random: Random, nodes: Sequence[int]
+) -> PlannedFault:
+    parameters = _parameters(fault, random, nodes)
+    lasts_s = _between(random, *fault.lasts_s)
+    return PlannedFault(number, at_s, fault.name, lasts_s, random.getrandbits(31), parameters)
+
+
 def draw_one(seed: int, name: str, nodes: Sequence[int]) -> PlannedFault:
     """One fault by itself, for now."""
     (fault,) = named([name])
-    random = Random(seed)
-    parameters = _parameters(fault, random, nodes)
-    lasts_s = _between(random, *fault.lasts_s)
-    return PlannedFault(1, 0.0, name, lasts_s, random.getrandbits(31), parameters)
+    return _drawn(1, 0.0, fault, Random(seed), nodes)
 
 
 def _in_turn(faults: Sequence[Fault], random: Random) -> Iterator[Fault]:

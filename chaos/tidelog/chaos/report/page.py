@@ -148,7 +148,8 @@ def _faults(history: History, verdict: Verdict) -> str:
     return _section(
         "Gaps per fault",
         "A gap is the longest time, of any partition, in which a write waited and none was "
-        "acknowledged while the fault acted. The strokes are p50 and p99.",
+        "acknowledged while the fault acted; writes in transactions, which wait for more, are "
+        "counted apart. The strokes are p50 and p99.",
         draw_gaps(figures, colours)
         + fault_summaries(figures.summaries, colours)
         + element("details", each + fault_effects(figures.effects, colours)),

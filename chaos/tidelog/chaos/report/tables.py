@@ -53,8 +53,8 @@ def key(class_: str) -> str:
 
 
 def fault_summaries(summaries: Sequence[FaultSummary], colours: Mapping[str, str]) -> str:
-    header = ["fault", "times", "gap p50", "gap p99", "gap max", "before/s", "during/s", "after/s"]
-    header += ["full ISR p50", "full ISR max"]
+    header = ["fault", "times", "gap p50", "gap p99", "gap max", "max in transactions"]
+    header += ["before/s", "during/s", "after/s", "full ISR p50", "full ISR max"]
     rows = []
     for one in summaries:
         name, *figures = fault_cells(one)
@@ -64,11 +64,11 @@ def fault_summaries(summaries: Sequence[FaultSummary], colours: Mapping[str, str
 
 
 def fault_effects(effects: Sequence[FaultEffect], colours: Mapping[str, str]) -> str:
-    header = ["#", "at", "fault", "what", "lasted", "gap", "in", "cluster gap", "during/s"]
-    header += ["full ISR"]
+    header = ["#", "at", "fault", "what", "lasted", "gap", "in", "in transactions", "cluster gap"]
+    header += ["during/s", "full ISR"]
     rows = [_effect_row(one, colours) for one in effects[:SHOWN_FAULTS]]
     return _left_out(len(effects) - SHOWN_FAULTS) + table(
-        header, rows, frozenset({0, 1, 4, 5, 7, 8, 9})
+        header, rows, frozenset({0, 1, 4, 5, 7, 8, 9, 10})
     )
 
 
@@ -84,6 +84,7 @@ def _effect_row(one: FaultEffect, colours: Mapping[str, str]) -> list[str]:
         "not healed" if lasted is None else milliseconds(lasted),
         milliseconds(one.gap_ms),
         escaped(one.gap_at),
+        milliseconds(one.transaction_gap_ms),
         milliseconds(one.cluster_gap_ms),
         rate(one.during_per_s),
         milliseconds(one.full_isr_ms),

@@ -52,9 +52,13 @@ class ProcessTarget:
             self._cluster.start()
 
     def stop(self) -> None:
+        """Data that nobody will see again is worth no farewell: when all nodes of a cluster are
+        asked to end, the last of a quorum wait long for a controller that lets them go."""
         with ExitStack() as stack:
             stack.callback(self._cluster.stop)
             self._resume_all()
+            if self._cluster.is_ephemeral:
+                self._cluster.kill_all()
 
     def cannot(self, fault: str) -> str | None:
         row = FAULTS[fault]

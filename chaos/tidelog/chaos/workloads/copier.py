@@ -32,6 +32,8 @@ from tidelog.chaos.workloads.values import encode_value
 
 _BATCH: Final = 500
 _CALL_S: Final = 15.0
+_LOST_S: Final = _CALL_S + 3.0
+"""A call that should be over by now never will be."""
 _TRANSACTION_MS: Final = 40_000
 _REQUEST_MS: Final = 30_000
 """Longer than nodes are stopped for. Before KIP-890 transactions have no epoch of their own, and a
@@ -110,7 +112,7 @@ class Copier(Worker):
         invoked_ms, outcome = self._recorder.now_ms(), Outcome.UNKNOWN
         try:
             send = partial(producer.send_offsets_to_transaction, places, member, _CALL_S)
-            self._again(lambda: within(2 * _CALL_S, send))
+            self._again(lambda: within(_LOST_S, send))
             outcome = Outcome.OK
         finally:
             for place in places:

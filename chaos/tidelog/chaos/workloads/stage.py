@@ -22,6 +22,10 @@ FINAL_READER: Final = "final-reader"
 _UNHEARD: Final = logging.Logger("chaos clients", logging.CRITICAL + 1)
 """Clients complain all the time while nodes are broken; what matters is in the history."""
 
+_ASK_WHO_LEADS_MS: Final = 200
+"""librdkafka 2.10 and later forget a broker that has left the metadata, and with it sometimes the
+new leader of a partition it had just learnt of; what they ask next is when this time is over."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -123,10 +127,10 @@ def client_settings(bootstrap: str, client: str, **more: Any) -> dict[str, Any]:
         "socket.connection.setup.timeout.ms": 2_000,
         "api.version.request.timeout.ms": 2_000,
         "reconnect.backoff.ms": 20,
-        "reconnect.backoff.max.ms": 200,
+        "reconnect.backoff.max.ms": 100,
         "retry.backoff.ms": 20,
-        "retry.backoff.max.ms": 200,
-        "topic.metadata.refresh.interval.ms": 1_000,
+        "retry.backoff.max.ms": 100,
+        "topic.metadata.refresh.interval.ms": _ASK_WHO_LEADS_MS,
         "topic.metadata.refresh.fast.interval.ms": 50,
         **{_setting(name): value for name, value in more.items()},
     }

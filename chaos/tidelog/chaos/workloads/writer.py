@@ -24,6 +24,10 @@ from tidelog.chaos.workloads.values import encode_value
 
 _TICK_S: Final = 0.005
 _DELIVERY_MS: Final = 60_000
+_ANSWER_MS: Final = 1_500
+_REQUEST_MS: Final = 2_000
+"""A node that stands still breaks no connection: what was sent there is asked for again before the
+session of a broker ends, so that it is the cluster's patience that shows, and not the client's."""
 
 
 @dataclass(slots=True)
@@ -121,7 +125,8 @@ class Writer(Worker):
                 acks="all",
                 enable_idempotence=True,
                 linger_ms=2,
-                request_timeout_ms=4_000,
+                request_timeout_ms=_ANSWER_MS,
+                socket_timeout_ms=_REQUEST_MS,
                 message_timeout_ms=_DELIVERY_MS,
                 error_cb=self._see_fatal,
             )
