@@ -26,7 +26,7 @@ from bench.peers.nats_peer import Nats
 from bench.peers.peer import BUILD, Absence, Durability, Peer, PeerFailed
 from bench.peers.rabbitmq_peer import RabbitMQ
 from bench.peers.redis_peer import Redis
-from bench.peers.results import Results, gather, print_results
+from bench.peers.results import Results, gather, markdown, print_results
 from bench.table import RESULTS, Row, report
 
 PEERS: Final[Mapping[str, Callable[[], Peer]]] = {
@@ -59,6 +59,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--profile", action="store_true", help="look into Tidelog's nodes instead")
     parser.add_argument("--print", action="store_true", dest="only_print",
                         help="print and draw what is kept, measure nothing")  # fmt: skip
+    parser.add_argument("--markdown", action="store_true",
+                        help="print what is kept as docs/PERFORMANCE.md has it")  # fmt: skip
     chosen = parser.parse_args(argv)
     if unknown := set(chosen.peers.split(",")) - {*PEERS, ""}:
         parser.error(f"no such peer: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
@@ -144,9 +146,13 @@ def report_profile() -> int:
     return 0
 
 
+def measured_peers(results: Results) -> list[str]:
+    return [peer for peer in PEERS if any(one.peer == peer for one in results.measured.values())]
+
+
 def finish(results: Results, output: Path) -> None:
     """Print all there is, and draw it beside the result file."""
-    peers = [peer for peer in PEERS if any(one.peer == peer for one in results.measured.values())]
+    peers = measured_peers(results)
     print_results(results, peers)
     if (absence := plots.absence()) is not None:
         say(f"no plots: {absence.reason}; to have them: {absence.remedy}")
@@ -163,6 +169,9 @@ def main(argv: Sequence[str]) -> int:
         return report_profile()
     output = chosen.output or (QUICK_RESULT if chosen.quick else RESULT)
     results = Results.load(output)
+    if chosen.markdown:
+        print(markdown(results, measured_peers(results)))
+        return 0
     if chosen.only_print:
         finish(results, output)
         return 0

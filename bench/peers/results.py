@@ -171,6 +171,25 @@ def print_results(results: Results, peers: Sequence[str]) -> None:
         print(f"skipped {what}: {absence['reason']}; to have it: {absence['remedy']}")
 
 
+def markdown(results: Results, peers: Sequence[str]) -> str:
+    """The same lines for docs/PERFORMANCE.md."""
+    columns = [SELF, *peers]
+    goals = {row.name: row for row, _ in results.rows() if row.goal is not None}
+    lines = [
+        f"| measure | unit | {' | '.join(columns)} | goal | met |",
+        f"|---|---|{'---:|' * len(columns)}---|---|",
+    ]
+    for measure, unit in {one.measure: one.unit for one in results.measured.values()}.items():
+        if measure.startswith("double: "):
+            continue
+        row = goals.get(f"{measure}: {SELF} / kafka")
+        cells = " | ".join(_cell(results, peer, measure) for peer in columns)
+        goal = "" if row is None else row.goal_text or ""
+        met = "" if row is None else "yes" if row.met else "**no**"
+        lines.append(f"| {measure} | {unit} | {cells} | {goal} | {met} |")
+    return "\n".join(lines)
+
+
 def _cell(results: Results, peer: str, measure: str) -> str:
     one, own = results.measured.get((peer, measure)), results.measured.get((SELF, measure))
     if one is None:

@@ -13,7 +13,7 @@ from bench.peers.experiments import EXPERIMENTS, Sample, longest_gap, percentile
 from bench.peers.kafka_speakers import Kafka, Tidelog
 from bench.peers.peer import Absence
 from bench.peers.plots import chosen
-from bench.peers.results import Results, gather, print_results
+from bench.peers.results import Results, gather, markdown, print_results
 
 FAST = "produce 100 B, page cache"
 SLOW = "failover gap"
@@ -86,6 +86,15 @@ def test_all_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "10.0 (3.00×)" in printed
     assert "skipped nats: all: not here; to have it: make setup-peers" in printed
+
+
+def test_a_table_for_the_docs() -> None:
+    results = results_of(samples("tidelog", SLOW, 1.0), samples("kafka", SLOW, 10.0))
+    assert markdown(results, ["kafka"]).splitlines() == [
+        "| measure | unit | tidelog | kafka | goal | met |",
+        "|---|---|---:|---:|---|---|",
+        "| failover gap | u | 1.00 | 10.0 (0.100×) | ≤ 0.080 | **no** |",
+    ]
 
 
 def test_a_picture_shows_what_can_be_compared() -> None:
