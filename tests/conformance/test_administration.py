@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 from confluent_kafka.admin import NewPartitions as ConfluentNewPartitions
+from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -37,10 +37,7 @@ TEN = [Sent(None, str(i).encode()) for i in range(10)]
 
 def eventually(is_so: Callable[[], bool], what: str) -> None:
     """Metadata reaches every node a moment after the call that changed it was answered."""
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+    until(is_so, what, within_s=20)
 
 
 # --- confluent-kafka -------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.testing.ports import Ports
@@ -74,12 +75,6 @@ def run(cluster: Cluster) -> Run:
         )
 
     return run_command
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Ask again and again; pytest's own time-out is the end of patience."""
-    while not is_so():
-        pass
 
 
 def test_topics(run: Run) -> None:
@@ -196,7 +191,7 @@ def test_a_node_is_killed_and_started_by_hand(run: Run, cluster: Cluster) -> Non
         (topic,) = json.loads(run("topic", "describe", "survivor", "--json").stdout)
         return [sorted(partition["isr"]) for partition in topic["partitions"]]
 
-    until(lambda: isr() == [[1, 2]] * 3)
+    until(lambda: isr() == [[1, 2]] * 3, "node 3 is out of sync")
     lacking = run("topic", "describe", "survivor", "--under-replicated-partitions")
     assert lacking.stdout.count("Partition: ") == 3
     by_hand = subprocess.Popen(
@@ -205,7 +200,7 @@ def test_a_node_is_killed_and_started_by_hand(run: Run, cluster: Cluster) -> Non
         stderr=subprocess.DEVNULL,
     )
     try:
-        until(lambda: isr() == [[1, 2, 3]] * 3)
+        until(lambda: isr() == [[1, 2, 3]] * 3, "node 3 is in sync again")
         read = run("consume", "survivor", "--from-beginning", "--until-end").stdout.split()
         assert sorted(map(int, read)) == list(range(30))
     finally:

@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
+from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -56,12 +58,6 @@ def topic(run: Run, cluster: LocalCluster) -> str:
 def loaded(ran: subprocess.CompletedProcess[str]) -> Any:
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Ask again and again; pytest's own time-out is the end of patience."""
-    while not is_so():
-        pass
 
 
 def test_the_life_of_a_group(run: Run, topic: str, tmp_path: Path) -> None:
@@ -120,7 +116,7 @@ def test_an_active_group_is_not_reset(run: Run, cluster: LocalCluster, topic: st
     finally:
         member.terminate()
         assert member.wait(30) == 0
-    until(lambda: run("group", "delete", group).returncode == 0)
+    until(lambda: run("group", "delete", group).returncode == 0, "the group can be deleted")
 
 
 def test_settings(run: Run, topic: str) -> None:
@@ -145,10 +141,14 @@ def test_replicas_are_moved(run: Run, topic: str, tmp_path: Path) -> None:
     plan, back = tmp_path / "plan.json", tmp_path / "back.json"
     plan.write_text(json.dumps(both["proposed"]))
     back.write_text(json.dumps(both["current"]))
+
+    def is_done(*command: str) -> bool:
+        return run(*command).returncode == 0
+
     for file, nodes in ((plan, {1, 2}), (back, {1, 2, 3})):
         started = run("reassign", "execute", str(file), "--throttle", "10000000")
         assert started.returncode == 0, started.stderr
-        until(lambda file=file: run("reassign", "verify", str(file)).returncode == 0)  # type: ignore[misc]
+        until(partial(is_done, "reassign", "verify", str(file)), f"{file.name} is carried out")
         (moved,) = loaded(run("topic", "describe", topic, "--json"))
         assert {node for one in moved["partitions"] for node in one["replicas"]} == nodes
         assert "throttled" not in run("config", "describe", "--topic", topic).stdout
@@ -173,7 +173,7 @@ def test_offsets_and_deleted_records(run: Run, topic: str) -> None:
 
 
 def test_the_cluster_is_well(run: Run) -> None:
-    until(lambda: run("cluster", "health").returncode == 0)
+    until(lambda: run("cluster", "health").returncode == 0, "the cluster is well")
     shown = loaded(run("cluster", "info", "--json"))
     assert [one["node_id"] for one in shown["brokers"]] == [1, 2, 3]
     alive = run("cluster", "unregister", "2")
@@ -195,7 +195,7 @@ def test_a_controller_loses_its_vote_and_gets_it_back(run: Run) -> None:
     assert removed.returncode == 0, removed.stderr
     table = run("quorum", "describe", "--replication").stdout.splitlines()
     assert [row.split()[-1] for row in table[1:]] == ["Leader", "Follower", "Observer"]
-    until(lambda: run("quorum", "add", other).returncode == 0)
+    until(lambda: run("quorum", "add", other).returncode == 0, "the vote is back")
     voters = loaded(run("quorum", "describe", "--json"))["replicas"]
     assert sorted(one["status"] for one in voters) == ["Follower", "Follower", "Leader"]
 

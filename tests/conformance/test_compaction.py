@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from waiting import until
 
 from tidelog.kernel.ids import Offset, PartitionIndex, TopicPartition
 from tidelog.kernel.real import OsDisk
@@ -88,10 +89,7 @@ class Prices:
         return [read_offset_checkpoint(OsDisk(), str(path)).get(tp, Offset(0)) for path in paths]
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + WITHIN_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{what}; clean points {self.clean_points()}"
-            time.sleep(0.1)
+        until(condition, lambda: f"{what}; clean points {self.clean_points()}", within_s=WITHIN_S)
 
 
 def test_every_replica_is_cleaned_and_every_client_reads_the_rest(

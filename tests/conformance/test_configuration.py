@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from client_kits import Confluent, Sent
 from raw_client import CLOSED, SILENT, RawConnection
+from stock_properties import STOCK_SERVER_PROPERTIES
+from waiting import until
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.ids import NodeId
@@ -27,35 +29,6 @@ pytestmark = pytest.mark.xdist_group("cluster")
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 SERVER = (sys.executable, "-m", "tidelog.broker")
 CLI = (str(Path(sys.executable).parent / "tidelog"),)
-
-STOCK = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.bootstrap.servers=localhost:9093
-listeners=PLAINTEXT://:9092,CONTROLLER://:9093
-inter.broker.listener.name=PLAINTEXT
-advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,\
-SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
-num.network.threads=3
-num.io.threads=8
-socket.send.buffer.bytes=102400
-socket.receive.buffer.bytes=102400
-socket.request.max.bytes=104857600
-log.dirs=/tmp/kraft-combined-logs
-num.partitions=1
-num.recovery.threads.per.data.dir=1
-offsets.topic.replication.factor=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-log.retention.hours=168
-log.segment.bytes=1073741824
-log.retention.check.interval.ms=300000
-"""
-"""What config/server.properties of Kafka 4.3.1 sets."""
 
 
 @contextmanager
@@ -75,16 +48,16 @@ def served(command: Sequence[str], address: SocketAddress, **variables: str) -> 
 
 
 def wait_until_serving(address: SocketAddress, node: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
-    while True:
+    def is_serving() -> bool:
+        assert node.poll() is None, "the node ended"
         try:
             with RawConnection(address, 1.0) as connection:
                 connection.ask(ApiKey.API_VERSIONS, 0)
-                return
-        except (OSError, ConnectionError):
-            assert node.poll() is None, "the node ended"
-            assert time.monotonic() < deadline, "the node does not serve"
-            time.sleep(0.05)
+        except OSError:
+            return False
+        return True
+
+    until(is_serving, "the node serves", within_s=30)
 
 
 def use(bootstrap: str) -> None:
@@ -97,7 +70,9 @@ def test_kafkas_stock_file_starts_a_node(tmp_path: Path) -> None:
     """Only ports and directories are changed; the directory is formatted first, as for Kafka."""
     ports = Ports()
     clients, controllers = ports.draw("127.0.0.1"), ports.draw("127.0.0.1")
-    text = STOCK.replace(":9092", f":{clients.port}").replace(":9093", f":{controllers.port}")
+    text = STOCK_SERVER_PROPERTIES.replace(":9092", f":{clients.port}").replace(
+        ":9093", f":{controllers.port}"
+    )
     config = tmp_path / "server.properties"
     config.write_text(text.replace("/tmp/kraft-combined-logs", str(tmp_path / "logs")))
     formatted = subprocess.run(

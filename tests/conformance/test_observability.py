@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from raw_client import RawConnection
 from telling_node import LOADED
+from waiting import until
 
 from tidelog.broker.metrics.table import METRICS
 from tidelog.testing.local_cluster import LocalCluster, LocalNode
@@ -53,13 +53,6 @@ def total(cluster: LocalCluster, name: str, **labels: str) -> float:
     key = (name, tuple(sorted(labels.items())))
     running = [node for node in cluster.nodes.values() if node.is_running]
     return sum(scrape(node).get(key, 0.0) for node in running)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def create(cluster: LocalCluster, topic: str, partitions: int) -> None:
@@ -122,9 +115,7 @@ def test_lag_of_a_group_is_told_by_its_coordinator(cluster: LocalCluster) -> Non
         assert len(got) == 4
         consumer.commit(message=got[3], asynchronous=False)
         place = {"consumergroup": "watchers", "topic": "lagging", "partition": "0"}
-        wait_until(
-            lambda: total(cluster, "kafka_consumergroup_lag", **place) == 6, "the lag is not 6"
-        )
+        until(lambda: total(cluster, "kafka_consumergroup_lag", **place) == 6, "the lag is not 6")
         assert total(cluster, "kafka_consumergroup_members", consumergroup="watchers") == 1
     finally:
         consumer.close()
@@ -135,7 +126,7 @@ def test_lag_of_a_group_is_told_by_its_coordinator(cluster: LocalCluster) -> Non
 
 def test_every_node_tells_the_same_story(cluster: LocalCluster) -> None:
     create(cluster, "storied", 2)
-    wait_until(
+    until(
         lambda: all(get(n, "/v1/topics/storied")[0] == 200 for n in cluster.nodes.values()),
         "a node does not know of the topic",
     )
@@ -163,7 +154,7 @@ def test_a_level_changed_by_a_client_switches_the_request_log_on(cluster: LocalC
 
     with RawConnection(node.kafka) as client:
         change(client, "DEBUG")
-        wait_until(
+        until(
             lambda: any("tidelog.request  Incremental" in line for line in node.last_words),
             "node 1 logs no requests",
         )
@@ -176,17 +167,17 @@ def test_a_node_is_ready_only_while_it_is_part_of_a_cluster() -> None:
         assert readiness(one)[0] == 200
         for other in (2, 3):
             cluster.kill(other)
-        wait_until(lambda: readiness(one)[0] == 503, "it still says that it is ready")
+        until(lambda: readiness(one)[0] == 503, "it still says that it is ready")
         status, told = readiness(one)
         assert (status, told["status"]) == (503, "not ready")
         assert told["reasons"] and get(one, "/healthz")[0] == 200
         for other in (2, 3):
             cluster.start_node(other)
-        wait_until(
+        until(
             lambda: all(is_ready(node) for node in cluster.nodes.values()),
             "they do not become ready again",
         )
-        wait_until(
+        until(
             lambda: total(cluster, "tidelog_quorum_elections_total") > 0, "no election was counted"
         )
 
