@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from sim_lab import APART, STEADY, THREE, SimLab, simulate
 
-from tidelog.simulation import LinkQuality
+from tidelog.kernel.errors import ErrorCode
+from tidelog.simulation import LinkQuality, kafka_messages
 from tidelog.simulation.cluster import ClusterPlan
+from tidelog.wire.protocol.kio_values import to_kio_uuid
 
 CARELESS = replace(STEADY, has_careless=True)
 SPARSE = replace(STEADY, pause_s=0.3)
@@ -163,6 +165,37 @@ def test_a_leader_that_is_stopped_and_goes_on_later(pause_s: float) -> None:
         assert lab.cluster.halts == []
 
     simulate(scenario, workload=replace(CARELESS, pause_s=0.3))
+
+
+def test_a_leader_that_was_replaced_unheard_sends_consumers_away() -> None:
+    """To them OFFSET_OUT_OF_RANGE would mean that records were lost, and they would start over."""
+
+    async def scenario(lab: SimLab) -> None:
+        await lab.begin()
+        leader, known = lab.leader(), lab.state()
+        for other in lab.followers():
+            lab.cluster.cut(leader, other)
+            lab.cluster.cut(other, leader)
+        await lab.cluster.until(lambda: lab.leader() != leader, "another leader")
+        await lab.until_acknowledged(10)
+        request = kafka_messages.fetch(
+            to_kio_uuid(lab.ref().topic_id),
+            0,
+            1 + max(sent.base_offset for sent in lab.answered),
+            leader_epoch=known.leader_epoch,
+            last_epoch=-1,  # it begins where its group has committed
+            max_wait_ms=100,
+            max_bytes=1000,
+        )
+        answer = await lab.ask(leader, request)
+        (row,) = answer.responses[0].partitions
+        assert ErrorCode(int(row.error_code)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for other in (1, 2, 3):
+            lab.cluster.mend(leader, other)
+            lab.cluster.mend(other, leader)
+        await lab.finish()
+
+    simulate(scenario)
 
 
 @pytest.mark.parametrize(("plan", "stall_s"), [(APART, 2.5), (THREE, 2.4)], ids=["apart", "one"])

@@ -75,6 +75,9 @@ class PretendedCluster:
     def image(self) -> MetadataImage:
         return self.controller.committed
 
+    def is_in_touch(self) -> bool:
+        return True
+
     async def forward(self, request: ForwardedRequest, *, timeout_ms: float) -> bytes:
         self.forwarded.append(request)
         await self._asked(timeout_ms)

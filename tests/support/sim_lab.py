@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from tidelog.controller.metadata.partitions import PartitionRef, PartitionState
 from tidelog.controller.raft.model import ReplicaKey
@@ -21,6 +22,8 @@ from tidelog.simulation.final_checks import check_history, check_replicas, obsta
 from tidelog.simulation.history import History, Outcome, Send
 from tidelog.simulation.partition_checks import PartitionChecks, newest_image
 from tidelog.simulation.quorum_checks import QuorumChecks
+from tidelog.simulation.sim_client import SimKafkaClient
+from tidelog.simulation.sim_node import client_address
 from tidelog.simulation.workload import TOPIC, Workload, WorkloadPlan
 
 THREE = ClusterPlan({n: BOTH_ROLES for n in (1, 2, 3)})
@@ -82,6 +85,20 @@ class SimLab:
             self._looked_ms = now_ms
             self.partition_checks.look()
             self.quorum_checks.look()
+
+    async def ask(self, node: int, request: Any) -> Any:
+        """What a client of its own is answered by one broker."""
+        network = self.cluster.network
+        client = SimKafkaClient(network, network.boot("asker"), ())
+        client.note_address(node, client_address(node))
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await client.call(node, request, 5.0))
+
+        await client.start(ask())
+        client.close()
+        return answers[0]
 
     # --- where things stand ------------------------------------------------------------
 

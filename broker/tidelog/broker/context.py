@@ -74,6 +74,10 @@ class Cluster(Protocol):
         """The newest metadata this broker has applied."""
         ...
 
+    def is_in_touch(self) -> bool:
+        """Whether the metadata is as fresh as heartbeats are: nobody was elected unheard."""
+        ...
+
     async def forward(self, request: ForwardedRequest, *, timeout_ms: float) -> bytes:
         """The body of the response for the client."""
         ...

@@ -36,6 +36,9 @@ class ControllerCluster:
     def image(self) -> MetadataImage:
         return self._client.feed.image
 
+    def is_in_touch(self) -> bool:
+        return self._client.is_in_touch()
+
     async def forward(self, request: ForwardedRequest, *, timeout_ms: float) -> bytes:
         try:
             answer = await self._client.forward(request, timeout_ms=timeout_ms)

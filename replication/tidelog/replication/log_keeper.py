@@ -26,6 +26,7 @@ from tidelog.replication.placement import DirectoryLoad, place
 from tidelog.storage.flusher import Flusher
 from tidelog.storage.log import Log
 from tidelog.storage.log_dir import LogDirectory, LogDirFailed, OpenProgress, TopicIdMismatch
+from tidelog.storage.node_files import CorruptNodeFile
 from tidelog.storage.opening import Report
 
 _log = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ class LogKeeper:
                     self.found[report.tp] = FoundLog(directory, topic_id)
                     recovered.append(RecoveredLog(key, topic_id, report))
                     await self._refill(directory.logs[report.tp])
-            except (LogDirFailed, OSError) as error:
+            except (LogDirFailed, CorruptNodeFile, OSError) as error:
                 self.fail(key, str(error))
         return recovered
 
@@ -192,7 +193,7 @@ class LogKeeper:
             self._coming[key] += 1
             try:
                 return KeptLog(directory, await self._make(directory, ref, tp, config))
-            except OSError as error:
+            except (CorruptNodeFile, OSError) as error:
                 self.fail(key, f"creating {tp} failed: {error}")
                 return None
             finally:

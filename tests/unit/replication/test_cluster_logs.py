@@ -188,6 +188,30 @@ def test_one_failed_directory_leaves_the_others_serving() -> None:
     in_lab(script, dirs=2)
 
 
+def test_a_partition_that_does_not_say_whose_it_is_takes_its_directory_offline() -> None:
+    """It may hold what others count on, so it must neither be used nor made anew."""
+
+    async def script(lab: Lab) -> None:
+        refs = [await lab.create(name, (1, 2, 3)) for name in ("t", "u")]
+        for ref in refs:
+            await lab.produce(ref, "a")
+        held = [lab.nodes[1].partition(ref).log.directory for ref in refs]
+        await lab.nodes[1].stop()
+        lab.controller.fence(1)
+        file = lab.nodes[1].disk.open(f"{held[0]}/partition.metadata")
+        file.truncate(11)
+        file.close()
+        await lab.nodes[1].start(previous_epoch=lab.nodes[1].epoch)
+        await lab.in_sync(refs[1], 3)
+        keeper = lab.nodes[1].replicas.keeper
+        broken = [one for one in keeper.directories.values() if one.failure is not None]
+        assert [held[0].startswith(one.path) for one in broken] == [True]
+        assert "partition.metadata" in str(broken[0].failure)
+        await lab.nodes[1].kill()
+
+    in_lab(script, dirs=2)
+
+
 def test_what_metadata_does_not_explain_is_kept() -> None:
     """Hazard 15: a topic id the cluster does not know, and one that is assigned to others."""
 

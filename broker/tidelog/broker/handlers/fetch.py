@@ -129,11 +129,27 @@ class Fetch:
                 is_rack_aware=is_rack_aware,
                 whole_first=is_empty,
             )
+            if self._may_be_stale(found, wanted, read):
+                read = ConsumerRead(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if read.size:
                 is_empty = False
                 left -= read.size
             rows.append(_Row(key, wanted, found, read))
         return rows
+
+    def _may_be_stale(
+        self, partition: Partition, wanted: FetchPartition, read: ConsumerRead
+    ) -> bool:
+        """Whether an offset may lie behind the end only because another broker leads by now.
+
+        A consumer would take OFFSET_OUT_OF_RANGE for a loss and begin elsewhere, so a broker that
+        is out of touch with the controllers sends it to look for the leader instead.
+        """
+        return (
+            read.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            and wanted.fetch_offset > partition.log.end_offset
+            and not self._context.cluster.is_in_touch()
+        )
 
     def _find(self, call: Call, request: FetchRequest, key: PartitionKey) -> Partition | ErrorCode:
         topic, index = key

@@ -59,6 +59,7 @@ HASTY_INTERVAL_MS: Final = 100.0
 """Between heartbeats of a broker that waits for the controller's permission to stop."""
 REGISTRATION_RETRY_MS: Final = 100.0
 REACH_CHECK_MS: Final = 500.0
+_IN_TOUCH_INTERVALS: Final = 2
 
 _PROTO_STATES: Final = {
     BrokerState.STARTING: pb.BROKER_STATE_STARTING,
@@ -127,6 +128,11 @@ class ControllerClient:
     def silence_ms(self) -> float | None:
         """For how long no active controller has answered, if for longer than a session."""
         return self._reach.silence_ms(self._clock.monotonic_ms())
+
+    def is_in_touch(self) -> bool:
+        """Whether an active controller answered one of the last two heartbeats or so."""
+        since_ms = self._reach.since_ms(self._clock.monotonic_ms())
+        return since_ms < _IN_TOUCH_INTERVALS * self._interval_ms
 
     async def run(self) -> None:
         """Until cancelled; raises ``MetadataDiverged`` or ``RegistrationRefused``."""

@@ -21,8 +21,12 @@ class QuorumReach:
         was_told, self._told_ms = self._told_ms is not None, None
         return was_told
 
+    def since_ms(self, now_ms: float) -> float:
+        """How long ago an active controller answered last."""
+        return now_ms - self._heard_ms
+
     def silence_ms(self, now_ms: float) -> float | None:
-        silent_ms = now_ms - self._heard_ms
+        silent_ms = self.since_ms(now_ms)
         return None if silent_ms < self._session_ms else silent_ms
 
     def check(self, now_ms: float) -> float | None:
