@@ -33,7 +33,7 @@ from tidelog.kernel.settings import TopicConfig
 from tidelog.storage.atomic import make_dirs_durably, write_atomically
 from tidelog.storage.checkpoints import CorruptCheckpoint
 from tidelog.storage.cleaner.clean_points import CleanPoints
-from tidelog.storage.log import Log
+from tidelog.storage.log import Log, LogFailed
 from tidelog.storage.names import (
     CLEAN_SHUTDOWN,
     FAILED_MARKER,
@@ -218,7 +218,7 @@ class LogDirectory:
                     group.create_task(open_one(tp))
             if self.is_distrusted:
                 await self._regain_trust(offload)
-        except* OSError as errors:
+        except* (OSError, LogFailed) as errors:
             self.fail(f"opening its logs failed: {_first_error(errors)}")
         if self.failure is not None:
             raise LogDirFailed(f"{self.path}: {self.failure}")
@@ -412,7 +412,7 @@ class LogDirectory:
         self._lock.__exit__(None, None, None)
 
 
-def _first_error(errors: BaseExceptionGroup[OSError]) -> BaseException:
+def _first_error(errors: BaseExceptionGroup[OSError | LogFailed]) -> BaseException:
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]

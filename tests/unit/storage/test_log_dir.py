@@ -399,6 +399,21 @@ def test_a_failed_directory_comes_back_cut_to_its_recovery_points(how: str) -> N
         append(log, b"refetched", epoch=3)
 
 
+def test_a_disk_that_fails_again_while_trust_is_regained() -> None:
+    disk, (first, _) = two_directories()
+    log = first.logs[TPS[0]]
+    disk.faults.fail("sync", "/a/events-0")
+    with pytest.raises(OSError, match="Input/output"):
+        log.flush_now()
+    first.fail("fsync failed")
+    stopped = disk.kill()
+    stopped.faults.fail("sync", "/a/events-0")
+    found = open_dir(stopped, "/a")
+    with pytest.raises(LogDirFailed, match="events-0: truncation failed"):
+        open_logs(found, CONFIG)
+    assert open_dir(stopped.kill(), "/a").is_distrusted
+
+
 def test_the_marker_of_a_failure_stays_until_every_log_is_cut_and_flushed() -> None:
     """Whatever stops the start that was to regain trust, the next one distrusts again."""
     disk = SimDisk(sector_bytes=64)
