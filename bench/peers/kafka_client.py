@@ -148,13 +148,18 @@ class KafkaClient:
             time.sleep(0.1)
 
     def consume(self, topic: str, partitions: int, records: int) -> float:
-        client = Consumer({**self._servers, **CONSUMER})
+        errors: list[KafkaError] = []
+        client = Consumer({**self._servers, **CONSUMER, "error_cb": errors.append})
         client.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
         seen, start = 0, time.perf_counter()
         while seen < records:
             seen += len(client.consume(10_000, 0.5))
             if time.perf_counter() - start > _WAIT_S:
-                raise PeerFailed(f"{seen} of {records} records of {topic} came within {_WAIT_S} s")
+                where = client.position(client.assignment())
+                raise PeerFailed(
+                    f"{seen} of {records} records of {topic} came from {self._servers} within "
+                    f"{_WAIT_S:g} s; positions {[one.offset for one in where]}, errors {errors}"
+                )
         took = time.perf_counter() - start
         client.close()
         return seen / took

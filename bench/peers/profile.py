@@ -20,6 +20,7 @@ from shutil import which
 from typing import Final
 
 from bench.peers import machine
+from bench.peers.experiments import yielding
 from bench.peers.kafka_speakers import Tidelog
 from bench.peers.peer import PARTITIONS, Absence, Durability, PeerFailed
 from bench.table import Row
@@ -113,7 +114,7 @@ def _profile_size(peer: Tidelog, of: str, size: int, seconds: float) -> Iterator
     produced = list[int]()
 
     def produce() -> None:
-        produced.append(peer.client.produce(topic, size, seconds).records)
+        produced.append(yielding(lambda: peer.client.produce(topic, size, seconds)).records)
 
     def consume() -> None:
         for _ in range(3):
