@@ -8,8 +8,6 @@ whoever was replaced meanwhile is refused.
 from __future__ import annotations
 
 import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +19,8 @@ import kafka
 import kafka.errors
 from confluent_kafka import Consumer, KafkaException, Producer
 from kafka.structs import OffsetAndMetadata
+
+from tidelog.chaos.workloads.patience import ClientHangs, within
 
 _BATCH: Final = 40
 _CALL_S: Final = 30.0
@@ -81,23 +81,10 @@ class Kit(Protocol):
 
 
 def _within(patience_s: float, call: Callable[[], object]) -> None:
-    """A thread that hangs is left behind, and the client with it."""
-    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            call()
-            done.put(None)
-        except BaseException as error:  # raised again by whoever waits
-            done.put(error)
-
-    threading.Thread(target=run, daemon=True).start()
     try:
-        error = done.get(timeout=patience_s)
-    except queue.Empty:
+        within(patience_s, call)
+    except ClientHangs:
         raise MustBeginAgain(f"no answer within {patience_s:g} s") from None
-    if error is not None:
-        raise error
 
 
 def group_of(name: str) -> str:

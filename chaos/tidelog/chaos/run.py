@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -42,8 +42,6 @@ _FIRST_ACK_S: Final = 60.0
 _WHOLE_S: Final = 60.0
 _BETWEEN_FAULTS_S: Final = 30.0
 _FIND_VICTIM_S: Final = 10.0
-_CALM_AFTER_S: Final = 3.0
-"""By then a node that was cut off or stopped knows what happened meanwhile."""
 _DRAIN_S: Final = 60.0
 _READ_S: Final = 180.0
 _LEAVE_S: Final = 3.0
@@ -144,12 +142,8 @@ class _Run:
             options.rate,
             options.topic_prefix,
             options.has_new_groups,
-            self._is_calm,
         )
         return WORKLOADS[options.workload].make(stage)
-
-    def _is_calm(self) -> bool:
-        return not self._fault and time.monotonic() - self._healed_s > _CALM_AFTER_S
 
     def go(self) -> RunResult:
         options, recorder = self._options, self._recorder
@@ -205,25 +199,20 @@ class _Run:
 
     def _do(self, planned: PlannedFault) -> None:
         self._fault = planned.name
-        detail, failure = "", ""
-        nodes: tuple[int, ...] = ()
-        began_ms = self._recorder.now_ms()
+        recorder = self._recorder
+        band = FaultBand(planned.number, planned.name, "", (), recorder.now_ms(), None)
         try:
             began_ms, applied = self._apply(planned)
         except (FaultImpossible, TargetError) as error:
-            failure = str(error)
+            band = replace(band, failure=str(error))
             self._progress.say(f"{planned.name} was not possible: {error}")
         else:
-            detail, nodes = applied.detail, applied.nodes
-            self._fault = f"{planned.name} {detail}"
-            self._wait(planned.duration_s - (self._recorder.now_ms() - began_ms) / 1000)
-            failure = self._heal(applied)
-        self._recorder.add(
-            FaultBand(
-                planned.number, planned.name, detail, nodes, began_ms, self._recorder.now_ms(),
-                failure,
-            )
-        )  # fmt: skip
+            self._fault = f"{planned.name} {applied.detail}"
+            band = replace(band, began_ms=began_ms, detail=applied.detail, nodes=applied.nodes)
+            recorder.add(band)  # in case that this process does not live to see it healed
+            self._wait(planned.duration_s - (recorder.now_ms() - began_ms) / 1000)
+            band = replace(band, failure=self._heal(applied))
+        recorder.add(replace(band, ended_ms=recorder.now_ms()))
         self._fault, self._healed_s = "", time.monotonic()
         self._done += 1
 
@@ -285,7 +274,7 @@ class _Run:
         def work() -> None:
             try:
                 step()
-            except Exception as error:
+            except Exception as error:  # whatever it is, it is raised again below
                 failures.append(error)
 
         thread = threading.Thread(target=work, daemon=True)

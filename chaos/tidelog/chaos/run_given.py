@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.chaos.faults.table import FAULTS, Family
-from tidelog.chaos.targets.base import Rigging, TargetError
+from tidelog.chaos.targets.base import Rigging, TargetDown, TargetError
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.testing.probe import ClusterAnswer, ProbeFailed, ask_cluster
 
@@ -123,7 +123,7 @@ def _reach(bootstrap: str) -> ClusterAnswer:
             return ask_cluster(address, min(_ASK_S, max(0.5, deadline - time.monotonic())))
         except ProbeFailed as error:
             problem = str(error)
-    raise TargetError(
+    raise TargetDown(
         f"no node answers at {bootstrap} ({problem}). Is a cluster running there? "
         "tidelog up starts one"
     )

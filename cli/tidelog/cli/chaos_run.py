@@ -39,7 +39,7 @@ from tidelog.chaos.run_targets import (
     make_target,
     needs_rigged_nodes,
 )
-from tidelog.chaos.targets.base import Target, TargetError
+from tidelog.chaos.targets.base import Target, TargetDown, TargetError
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
 from tidelog.cli.chaos_check import judge_file, print_verdict
 from tidelog.cli.chaos_summary import write_summary
@@ -88,6 +88,11 @@ def run_chaos(options: ChaosOptions) -> int:
     try:
         wanted = _run_options(options, seed, now)
         target = _target(options, check_names(wanted))
+    except TargetDown as error:
+        raise CommandFailed(str(error)) from None
+    except (RunRefused, TargetError) as error:
+        raise WrongUse(str(error)) from None
+    try:
         result = _run(wanted, target, directory)
     except RunRefused as error:
         raise WrongUse(str(error)) from None

@@ -46,6 +46,16 @@ def test_a_good_history(good: Path) -> None:
     assert re.search(r"cut +1 +703 ms", done.stdout)
 
 
+def test_nothing_of_the_table_is_cut_off(good: Path) -> None:
+    done = CliRunner().invoke(app, [str(good)], env={"COLUMNS": "60"})
+    assert "…" not in done.stdout
+    header = next(line for line in done.stdout.splitlines() if line.startswith("fault"))
+    assert header.split() == [
+        "fault", "count", "gap", "p50", "p99", "max", "in", "transactions", "before/s",
+        "during/s", "after/s", "full", "ISR",
+    ]  # fmt: skip
+
+
 def test_a_bad_history_names_what_is_lost(bad: Path) -> None:
     done = CliRunner().invoke(app, [str(bad)])
     assert done.exit_code == 1

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from chaos_scripts import COMPACTED, FAILED, OK, UNKNOWN, Script
 
 from tidelog.chaos.checkers import Anomaly, Kind, check_history
-from tidelog.chaos.history import Outcome
+from tidelog.chaos.faults.table import FAULTS, Family
+from tidelog.chaos.history import FaultBand, Outcome, Verb
 
 
-def found(script: Script) -> list[Kind]:
-    return [anomaly.kind for anomaly in check_history(script.history())]
+def found(script: Script, faults: Sequence[FaultBand] = ()) -> list[Kind]:
+    return [anomaly.kind for anomaly in check_history(script.history(faults=faults))]
 
 
 def only(script: Script) -> Anomaly:
@@ -268,3 +270,65 @@ def test_a_transactional_commit_counts_when_its_transaction_has_committed() -> N
     assert found(script) == []
     script.fetch(None)
     assert found(script) == [Kind.STALE_GROUP_OFFSET]
+
+
+@pytest.mark.parametrize(
+    ("fault", "invoked_ms", "is_stale"),
+    [
+        ("cut", 4_000.0, False),  # it may not know that it was replaced
+        ("pause-leader", 4_000.0, False),
+        ("some-day", 4_000.0, False),
+        ("cut", 7_900.0, False),  # it may not have heard yet
+        ("cut", 8_100.0, True),
+        ("kill-leader", 4_000.0, True),  # whoever was replaced is dead
+        ("power-loss", 4_000.0, True),
+    ],
+)
+def test_a_coordinator_that_is_cut_off_may_not_know_the_commits_since(
+    fault: str, invoked_ms: float, is_stale: bool
+) -> None:
+    script = Script()
+    script.commit(5)
+    script.at_ms = 3_000.0
+    script.commit(9)
+    script.at_ms = invoked_ms - 1.0
+    script.fetch(5)
+    bands = [FaultBand(1, fault, "", (1,), 1_000.0, 5_000.0)]
+    assert found(script, bands) == ([Kind.STALE_GROUP_OFFSET] if is_stale else [])
+
+
+def test_a_coordinator_that_is_cut_off_knows_the_commits_before() -> None:
+    script = Script()
+    commit = script.commit(5)
+    script.at_ms = 3_000.0
+    script.commit(9)
+    fetch = script.fetch(4)
+    bands = [FaultBand(1, "cut", "", (1,), 1_000.0, None)]
+    (anomaly,) = check_history(script.history(faults=bands))
+    assert anomaly.kind is Kind.STALE_GROUP_OFFSET
+    assert anomaly.operations == (commit, fetch)
+
+
+def test_an_answer_that_came_while_a_node_was_cut_off_may_be_old() -> None:
+    script = Script()
+    script.at_ms = 100.0
+    script.commit(9)
+    script.at_ms = 900.0
+    script.note("watch", Verb.FETCH_OFFSET, offset=5, group="g", lasts_ms=500.0)
+    assert found(script, [FaultBand(1, "cut", "", (1,), 50.0, 60.0)]) == []
+    assert found(script, [FaultBand(1, "cut", "", (1,), 1_000.0, 1_100.0)]) == [
+        Kind.STALE_GROUP_OFFSET
+    ]
+
+
+def test_the_victims_of_most_faults_may_not_know_that_they_were_replaced() -> None:
+    script = Script()
+    script.at_ms = 3_000.0
+    script.commit(9)
+    script.fetch(5)
+    harmless = {
+        name for name in FAULTS if not found(script, [FaultBand(1, name, "", (1,), 1_000.0, None)])
+    }
+    families = {FAULTS[name].family for name in harmless}
+    assert families == {Family.PAUSE, Family.CUT, Family.LINK, Family.DISK, Family.CLOCK}
+    assert harmless == {name for name, fault in FAULTS.items() if fault.family in families}

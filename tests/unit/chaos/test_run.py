@@ -14,7 +14,13 @@ from tidelog.chaos.history import PartitionState, Sample
 from tidelog.chaos.recorder import Totals
 from tidelog.chaos.run import run
 from tidelog.chaos.run_given import GivenCluster
-from tidelog.chaos.run_options import RunOptions, RunRefused, check_options, split_names
+from tidelog.chaos.run_options import (
+    RunFailed,
+    RunOptions,
+    RunRefused,
+    check_options,
+    split_names,
+)
 from tidelog.chaos.run_progress import PlainProgress, status_table
 from tidelog.chaos.run_status import Status, Throughput, leaders_text, status_line
 from tidelog.chaos.targets.base import TargetError
@@ -77,6 +83,18 @@ def test_a_place_that_takes_no_history_is_said_before_anything_starts(tmp_path: 
     place.write_text("")
     with pytest.raises(RunRefused, match="no history can be written to"):
         run(options(), Stubborn(3), place)  # type: ignore[arg-type]
+
+
+class Fallen(Stubborn):
+    """A target that never comes up."""
+
+    def start(self) -> None:
+        raise TargetError("node 2 ended with exit code 1")
+
+
+def test_a_target_that_does_not_come_up_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="target local does not come up: node 2 ended"):
+        run(options(), Fallen(3), tmp_path)  # type: ignore[arg-type]
 
 
 def test_names_are_split_as_people_write_them() -> None:

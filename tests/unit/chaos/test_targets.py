@@ -94,6 +94,23 @@ def test_containers_need_an_engine_and_a_file(
         ComposeTarget(file)
 
 
+def test_containers_links_need_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "docker-compose.yml"
+    file.write_text("services: {}\n")
+    monkeypatch.setattr(compose, "missing", lambda tools: [])
+    monkeypatch.setattr(compose, "succeeds", lambda *command: True)
+    monkeypatch.setattr(compose, "run", lambda *command: "node1\nnode2\nnode3\nprometheus\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    target = ComposeTarget(file)
+
+    assert list(target.nodes) == [1, 2, 3]
+    assert target.cannot("cut") is None, "the network of a container can be taken away as a whole"
+    reason = target.cannot("cut-one-way")
+    assert reason == (
+        "cut-one-way: packets of containers are filtered as root on the engine's machine, Linux"
+    )
+
+
 def test_a_command_that_fails_says_what_it_was_and_what_it_said() -> None:
     with pytest.raises(TargetError, match="sh -c echo no >&2; exit 3: exit code 3: no"):
         run("sh", "-c", "echo no >&2; exit 3")

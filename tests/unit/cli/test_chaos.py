@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from typer.testing import CliRunner
 
 from tidelog.cli.app import app
 from tidelog.cli.chaos_list import as_document, as_text
-from tidelog.cli.chaos_run import ChaosOptions, command_line, parse_duration
+from tidelog.cli.chaos_run import ChaosOptions, command_line, interruption, parse_duration
 from tidelog.cli.failures import WrongUse
 
 RUNNER = CliRunner()
@@ -67,8 +69,28 @@ def test_a_target_that_is_not_up_is_said() -> None:
 def test_settings_are_for_nodes_that_the_run_starts() -> None:
     arguments = ["chaos", "run", "--target", "127.0.0.1:1", "--faults", "", "-o", "a=b"]
     ended = RUNNER.invoke(app, arguments)
-    assert ended.exit_code == 1
+    assert ended.exit_code == 2
     assert "takes no settings (a)" in ended.output
+
+
+def test_without_the_rights_to_make_namespaces_nothing_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    ended = RUNNER.invoke(app, ["chaos", "run", "--target", "netns"])
+    assert ended.exit_code == 2
+    assert "network namespaces, which needs root; try --target local" in ended.output
+
+
+def test_a_first_signal_asks_and_a_second_insists() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interruption() as asked:
+        assert not asked.is_set()
+        signal.raise_signal(signal.SIGINT)
+        assert asked.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_run_can_be_repeated() -> None:

@@ -31,8 +31,9 @@ def draw_gaps(availability: Availability, colours: Mapping[str, str]) -> str:
     effects = [effect for effect in availability.effects if effect.gap_ms is not None]
     if not effects:
         return ""
-    most_ms = max(effect.gap_ms or 0.0 for effect in effects)
-    levels = decades(_LEAST_MS, max(most_ms, 10 * _LEAST_MS))
+    gaps_ms = [effect.gap_ms or 0.0 for effect in effects]
+    least_ms = max(min(gaps_ms), _LEAST_MS)
+    levels = decades(least_ms, max(*gaps_ms, least_ms))
     span = math.log10(levels[-1] / levels[0])
 
     def x(gap_ms: float) -> float:

@@ -13,11 +13,15 @@ from typing import Protocol
 
 from tidelog.kernel.real.rigging import SOUND, Rigging
 
-__all__ = ["SOUND", "Rigging", "Target", "TargetError"]
+__all__ = ["SOUND", "Rigging", "Target", "TargetDown", "TargetError"]
 
 
 class TargetError(Exception):
     """The target is not up, or could not be broken or healed as asked; the text says why."""
+
+
+class TargetDown(TargetError):
+    """It could be loaded or broken if only it were up."""
 
 
 class Target(Protocol):

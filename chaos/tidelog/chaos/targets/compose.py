@@ -16,6 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -81,15 +82,14 @@ class ComposeTarget:
     def start(self) -> None:
         services = [f"node{node}" for node in self.nodes]
         self._was_up = bool(run(*self._compose, "ps", "-q", *services).strip())
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.stop)
             if not self._was_up:
                 run(*self._compose, "up", "-d", *services)
             self._kafka = {node: self._advertised(node) for node in self.nodes}
             self.wait_until_serving()
             self._learn_places()
-        except BaseException:
-            self.stop()
-            raise
+            undo.pop_all()
 
     def stop(self) -> None:
         if self._was_up:

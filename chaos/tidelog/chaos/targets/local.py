@@ -7,16 +7,13 @@ which sees streams; a cut is the whole of that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import permutations
-from pathlib import Path
 from typing import Final
 
 from tidelog.chaos.targets.base import TargetError
-from tidelog.chaos.targets.processes import ProcessTarget, in_words, unsafe_environment
+from tidelog.chaos.targets.processes import ProcessTarget
 from tidelog.testing.link_proxies import LinkProxies
-from tidelog.testing.local_cluster import LocalCluster, OnLine
 
 _NO_LOSS: Final = (
     "loss cannot be done to target local: its proxies carry streams, not packets; "
@@ -29,41 +26,19 @@ class LocalTarget(ProcessTarget):
 
     name = "local"
 
-    def __init__(
-        self,
-        nodes: int = 3,
-        *,
-        settings: Mapping[str, str] | None = None,
-        data_dir: Path | None = None,
-        is_rigged: bool = True,
-        unsafe_switches: Sequence[str] = (),
-        on_line: OnLine = lambda node_id, line: None,
-    ) -> None:
-        """``is_rigged`` lets disks and calendars be spoiled; ``unsafe_switches`` are further
-        words of ``TIDELOG_UNSAFE_TESTING``."""
-        with in_words():
-            cluster = LocalCluster(
-                nodes,
-                settings=settings,
-                data_dir=data_dir,
-                environment=unsafe_environment(is_rigged, unsafe_switches),
-                on_line=on_line,
-            )
-        super().__init__(cluster)
-        self._proxies: LinkProxies | None = None
+    _proxies: LinkProxies | None = None
 
     def start(self) -> None:
-        self._proxies = LinkProxies()
+        proxies = self._proxies = LinkProxies()
         for source, target in permutations(self.nodes, 2):
-            proxy = self._proxies.open(source, target, self._cluster.nodes[target].rpc)
+            proxy = proxies.open(source, target, self._cluster.nodes[target].rpc)
             dialled = self._cluster.node_settings.setdefault(source, {})
             others = dialled.get("peer.dial.overrides")
             dialled["peer.dial.overrides"] = ",".join(filter(None, [others, f"{target}@{proxy}"]))
-        try:
+        with ExitStack() as undo:
+            undo.callback(proxies.close)
             super().start()
-        except BaseException:
-            self._proxies.close()
-            raise
+            undo.pop_all()
 
     def stop(self) -> None:
         with ExitStack() as stack:

@@ -6,18 +6,16 @@ time-outs, not a proxy. Clients on this machine reach every node that runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from tidelog.chaos.targets.base import TargetError
 from tidelog.chaos.targets.namespaces import Namespaces, why_not
 from tidelog.chaos.targets.packets import NO_NETEM, NodePackets, has_netem
-from tidelog.chaos.targets.processes import ProcessTarget, in_words, unsafe_environment
+from tidelog.chaos.targets.processes import ProcessTarget
 from tidelog.kernel.addresses import SocketAddress
-from tidelog.testing.local_cluster import LocalCluster, LocalNode, OnLine
+from tidelog.testing.local_cluster import LocalCluster, LocalNode
 from tidelog.testing.nursery import Nursery
 
 _KAFKA_PORT: Final = 9092
@@ -74,42 +72,23 @@ class NetnsTarget(ProcessTarget):
 
     name = "netns"
 
-    def __init__(
-        self,
-        nodes: int = 3,
-        *,
-        settings: Mapping[str, str] | None = None,
-        data_dir: Path | None = None,
-        is_rigged: bool = True,
-        unsafe_switches: Sequence[str] = (),
-        on_line: OnLine = lambda node_id, line: None,
-    ) -> None:
-        """As of ``LocalTarget``. Raises ``TargetError`` where namespaces cannot be made."""
+    def _make_cluster(self, nodes: int, **options: Any) -> LocalCluster:
+        """Raises ``TargetError`` where namespaces cannot be made."""
         if reason := why_not():
             raise TargetError(reason)
-        namespaces = self._namespaces = Namespaces(range(1, nodes + 1))
-        with in_words():
-            cluster = NamespacedCluster(
-                namespaces,
-                nodes,
-                settings=settings,
-                data_dir=data_dir,
-                environment=unsafe_environment(is_rigged, unsafe_switches),
-                on_line=on_line,
-            )
-        super().__init__(cluster)
+        spaces = self._namespaces = Namespaces(range(1, nodes + 1))
         self._packets = {
-            node: NodePackets(partial(namespaces.within, node), namespaces.addresses)
-            for node in self.nodes
+            node: NodePackets(partial(spaces.within, node), spaces.addresses)
+            for node in spaces.nodes
         }
+        return NamespacedCluster(spaces, nodes, **options)
 
     def start(self) -> None:
-        self._namespaces.open()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._namespaces.close)
+            self._namespaces.open()
             super().start()
-        except BaseException:
-            self._namespaces.close()
-            raise
+            undo.pop_all()
 
     def stop(self) -> None:
         with ExitStack() as stack:

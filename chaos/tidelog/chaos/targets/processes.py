@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tidelog.chaos.faults.table import FAULTS, Family
 from tidelog.chaos.power_loss import lose_unsynced
 from tidelog.chaos.targets.base import SOUND, Rigging, TargetError
 from tidelog.kernel.real.rigging import RIGGED, SWITCHES, give_orders
-from tidelog.testing.local_cluster import ClusterFailed, LocalCluster
+from tidelog.testing.local_cluster import ClusterFailed, LocalCluster, OnLine
 
 _RIGGED_FAMILIES: Final = (Family.DISK, Family.CLOCK, Family.POWER)
 
@@ -27,10 +27,31 @@ class ProcessTarget:
 
     name = ""
 
-    def __init__(self, cluster: LocalCluster) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        settings: Mapping[str, str] | None = None,
+        data_dir: Path | None = None,
+        is_rigged: bool = True,
+        unsafe_switches: Sequence[str] = (),
+        on_line: OnLine = lambda node_id, line: None,
+    ) -> None:
+        """``is_rigged`` lets disks and calendars be spoiled; ``unsafe_switches`` are further
+        words of ``TIDELOG_UNSAFE_TESTING``."""
+        with in_words():
+            self._cluster = self._make_cluster(
+                nodes,
+                settings=settings,
+                data_dir=data_dir,
+                environment=unsafe_environment(is_rigged, unsafe_switches),
+                on_line=on_line,
+            )
         self._paused: set[int] = set()
         self._rigged: set[int] = set()
+
+    def _make_cluster(self, nodes: int, **options: Any) -> LocalCluster:
+        return LocalCluster(nodes, **options)
 
     @property
     def bootstrap(self) -> str:

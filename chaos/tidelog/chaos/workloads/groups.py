@@ -155,12 +155,7 @@ class Churn(Worker):
 
 
 class CommitWatch(Worker):
-    """Asks what a group has committed, and notes every answer that it got in calm.
-
-    A coordinator that is cut off cannot commit, and no member can join there; but it answers an
-    onlooker from memory, in Kafka as here, and that answer may be older than what its successor
-    has committed meanwhile. So while something is broken nothing follows from an answer.
-    """
+    """Asks what a group has committed, and notes every answer."""
 
     def __init__(self, stage: Stage, topic: TopicPlan, group: str) -> None:
         super().__init__(f"{group}-watch")
@@ -188,7 +183,6 @@ class CommitWatch(Worker):
 
     def _look(self, consumer: Consumer) -> None:
         recorder = self._stage.recorder
-        is_calm = self._stage.is_calm()
         invoked_ms = recorder.now_ms()
         places = [TopicPartition(self._topic.name, p) for p in range(self._topic.partitions)]
         try:
@@ -197,8 +191,6 @@ class CommitWatch(Worker):
             return  # nobody answered: nothing was learnt
         found = {a.partition: a.offset for a in answers if a.error is None}
         self.latest.update(found)
-        if not is_calm:
-            return
         for partition, offset in found.items():
             recorder.operation(
                 self.name,

@@ -9,8 +9,16 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, KafkaException
 
 
+class ClientHangs(KafkaException):
+    """A call has not returned and never will; its client is of no use any more."""
+
+    def __init__(self, patience_s: float) -> None:
+        text = f"the client does not return within {patience_s:g} s"
+        super().__init__(KafkaError(KafkaError._TIMED_OUT, text, fatal=True))
+
+
 def within(patience_s: float, call: Callable[[], object]) -> None:
-    """Do it, or raise an error that only a new client survives; the old one is left behind.
+    """Do it, or raise ``ClientHangs``; the thread that hangs is left behind with the client.
 
     librdkafka's ``send_offsets_to_transaction`` never returns if the group's coordinator dies at
     the wrong moment, whatever time-out it was given (its issues 5456 and 5511).
@@ -28,7 +36,6 @@ def within(patience_s: float, call: Callable[[], object]) -> None:
     try:
         error = done.get(timeout=patience_s)
     except queue.Empty:
-        text = f"the client does not return within {patience_s:g} s"
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text, fatal=True)) from None
+        raise ClientHangs(patience_s) from None
     if error is not None:
         raise error

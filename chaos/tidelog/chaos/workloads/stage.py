@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,9 +38,6 @@ class Stage:
     """Keeps apart what runs one after another on the same cluster."""
     has_new_groups: bool = True
     """Whether the cluster knows the group protocol of KIP-848."""
-    is_calm: Callable[[], bool] = lambda: True
-    """Whether nothing has been broken for a while. A node that is cut off does not know yet that
-    it was replaced, and what it tells an onlooker from memory may be old."""
     patience_s: float = 60.0
     """How long an operation may take before the run gives up on it."""
 
