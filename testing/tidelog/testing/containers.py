@@ -47,6 +47,7 @@ SERVING_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.1
 _ASK_TIMEOUT_S: Final = 2.0
 _LAST_LINES: Final = 30
+_REAPER: Final = "ryuk"
 _LOCAL: Final = ("localhost", "127.0.0.1")
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -61,8 +62,27 @@ class ImageMissing(Exception):
         )
 
 
+class ReaperMissing(Exception):
+    """The image of testcontainers' own helper cannot be had, which has nothing to do with ours."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the image of testcontainers' reaper (ryuk) is not here and cannot be pulled; set"
+            " TESTCONTAINERS_RYUK_DISABLED=true to do without: only containers of a killed process"
+            " are left behind then"
+        )
+
+
 class NotServing(Exception):
     """A container ended, or did not serve in time; the text has its last words."""
+
+
+def missing_image(image: str, error: APIError) -> ImageMissing | ReaperMissing | None:
+    """Which image a call to the engine failed for, if that is what it failed for."""
+    is_pull = "/images/create" in str(error)
+    if not is_pull and not isinstance(error, ImageNotFound):
+        return None
+    return ReaperMissing() if _REAPER in str(error) else ImageMissing(image)
 
 
 def environment_variable(setting: str) -> str:
@@ -129,11 +149,9 @@ class TidelogContainer(DockerContainer):
         """Start without waiting; a node of several is ready only when others are there."""
         try:
             super().start()
-        except ImageNotFound as error:
-            raise ImageMissing(self.image) from error
         except APIError as error:
-            if "/images/create" in str(error):  # the call that pulls
-                raise ImageMissing(self.image) from error
+            if (missing := missing_image(self.image, error)) is not None:
+                raise missing from error
             raise
 
     def wait_until_ready(self) -> None:
