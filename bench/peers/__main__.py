@@ -147,7 +147,7 @@ def report_profile() -> int:
 
 
 def measured_peers(results: Results) -> list[str]:
-    return [peer for peer in PEERS if any(one.peer == peer for one in results.measured.values())]
+    return [peer for peer in PEERS if peer in results.peers()]
 
 
 def finish(results: Results, output: Path) -> None:

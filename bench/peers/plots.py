@@ -29,11 +29,11 @@ def absence() -> Absence | None:
 
 def chosen(results: Results, beginnings: Sequence[str]) -> list[str]:
     """The measures of a picture that Tidelog and another peer have."""
-    measures = dict.fromkeys(one.measure for one in results.measured.values() if one.peer != SELF)
+    compared = {one.measure for one in results.measured if results.ratio(one) is not None}
     return [
         measure
-        for measure in measures
-        if measure.startswith(tuple(beginnings)) and (SELF, measure) in results.measured
+        for measure in results.measures()
+        if measure in compared and measure.startswith(tuple(beginnings))
     ]
 
 
@@ -61,7 +61,7 @@ def draw(results: Results, folder: Path, peers: Sequence[str]) -> Iterator[Path]
 def _bars(axes: Any, results: Results, measures: Sequence[str], peers: Sequence[str]) -> None:
     height = 0.8 / len(peers)
     for place, peer in enumerate(peers):
-        found = [results.measured.get((peer, measure)) for measure in measures]
+        found = [results.of(peer, measure) for measure in measures]
         axes.barh(
             [index + place * height for index in range(len(measures))],
             [0 if one is None else one.median for one in found],

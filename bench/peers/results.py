@@ -1,8 +1,9 @@
 """What was measured, kept over several runs and printed as ratios.
 
-The file holds every sample of every round with its time, so that a run of one experiment replaces
-just what that experiment measured. Rows are made from the samples: Tidelog's median divided by the
-peer's, and the goal where there is one.
+The file holds every sample of every round with the time of its run, so that a run of one experiment
+replaces just what that experiment measured. Rows are made from the samples: Tidelog's median over
+the peer's, and the goal where there is one. Both are of the same run, in which they took turns; so
+Tidelog's samples are kept as long as a peer is measured against them.
 """
 
 from __future__ import annotations
@@ -59,10 +60,6 @@ class Measured:
     values: tuple[float, ...]
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.peer, self.measure
-
-    @property
     def median(self) -> float:
         return median(self.values)
 
@@ -90,7 +87,7 @@ def gather(experiment: str, at: str, samples: Iterable[Sample]) -> list[Measured
 class Results:
     """The contents of the result file."""
 
-    measured: dict[tuple[str, str], Measured] = field(default_factory=dict)
+    measured: list[Measured] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
     """Machine, versions, settings, absences: told as they were at the newest run."""
 
@@ -100,10 +97,42 @@ class Results:
             return cls()
         stored = json.loads(path.read_text(encoding="utf-8"))
         measured = [Measured(**{**one, "values": tuple(one["values"])}) for one in stored["raw"]]
-        return cls({one.key: one for one in measured}, stored["about"])
+        return cls(measured, stored["about"])
 
-    def add(self, measured: Iterable[Measured]) -> None:
-        self.measured.update((one.key, one) for one in measured)
+    def add(self, measured: Sequence[Measured]) -> None:
+        """In place of what an older run said of the same, and behind all else."""
+        newer = {(one.peer, one.measure) for one in measured}
+        kept = [one for one in self.measured if (one.peer, one.measure) not in newer]
+        older = [
+            own
+            for own in self.measured
+            if own.peer == SELF
+            and (SELF, own.measure) in newer
+            and any(own.measure == one.measure and own.at == one.at for one in kept)
+        ]
+        self.measured = [*kept, *older, *measured]
+
+    def peers(self) -> set[str]:
+        return {one.peer for one in self.measured} - {SELF}
+
+    def measures(self) -> dict[str, str]:
+        """Names and units, in the order of the measurements."""
+        return {one.measure: one.unit for one in self.measured}
+
+    def of(self, peer: str, measure: str) -> Measured | None:
+        """A peer's; of Tidelog, what it did beside Kafka or, without that, in its newest run."""
+        found = [one for one in self.measured if (one.peer, one.measure) == (peer, measure)]
+        if peer == SELF and (kafka := self.of("kafka", measure)) is not None:
+            found = [one for one in found if one.at == kafka.at] or found
+        return found[-1] if found else None
+
+    def ratio(self, one: Measured) -> float | None:
+        """What Tidelog did in the same run, divided by this."""
+        for own in self.measured:
+            is_beside = (own.peer, own.measure, own.at) == (SELF, one.measure, one.at)
+            if is_beside and one.peer != SELF and one.median != 0:
+                return own.median / one.median
+        return None
 
     def tell(self, name: str, facts: Mapping[str, Any]) -> None:
         """Merged by key: a run of some peers says nothing about the others."""
@@ -115,13 +144,13 @@ class Results:
     def rows(self) -> list[tuple[Row, str]]:
         """Ratios in the order of the measurements, each with the time of the peer's run."""
         found = []
-        for one in self.measured.values():
-            own = self.measured.get((SELF, one.measure))
-            if one.peer == SELF or own is None or one.median == 0:
+        for one in self.measured:
+            ratio = self.ratio(one)
+            if ratio is None:
                 continue
             goal = GOALS.get(one.measure) if one.peer == "kafka" else None
             name = f"{one.measure}: {SELF} / {one.peer}"
-            row = Row(name, own.median / one.median, "×", goal, one.better)
+            row = Row(name, ratio, "×", goal, one.better)
             found.append((row, one.at))
         return found
 
@@ -137,7 +166,7 @@ class Results:
             }
             for row, at in self.rows()
         ]
-        raw = [asdict(one) for one in self.measured.values()]
+        raw = [asdict(one) for one in self.measured]
         text = json.dumps(
             {"benchmark": "peers", "rows": rows, "about": self.about, "raw": raw},
             indent=1,
@@ -157,7 +186,9 @@ def print_results(results: Results, peers: Sequence[str]) -> None:
     table.add_column("goal")
     table.add_column("met")
     goals = {row.name: row for row, _ in results.rows() if row.goal is not None}
-    for measure, unit in {one.measure: one.unit for one in results.measured.values()}.items():
+    for measure, unit in results.measures().items():
+        if measure.startswith("double: "):
+            continue
         row = goals.get(f"{measure}: {SELF} / kafka")
         table.add_row(
             measure,
@@ -167,6 +198,9 @@ def print_results(results: Results, peers: Sequence[str]) -> None:
             "" if row is None else "yes" if row.met else "NO",
         )
     Console(width=max(120, 60 + 22 * len(peers))).print(table)
+    for one in results.measured:
+        if one.peer.startswith("double: "):
+            print(f"{one.peer}, {one.measure[8:]}: {number_text(one.median)} {one.unit}")
     for what, absence in results.about.get("skipped", {}).items():
         print(f"skipped {what}: {absence['reason']}; to have it: {absence['remedy']}")
 
@@ -179,7 +213,7 @@ def markdown(results: Results, peers: Sequence[str]) -> str:
         f"| measure | unit | {' | '.join(columns)} | goal | met |",
         f"|---|---|{'---:|' * len(columns)}---|---|",
     ]
-    for measure, unit in {one.measure: one.unit for one in results.measured.values()}.items():
+    for measure, unit in results.measures().items():
         if measure.startswith("double: "):
             continue
         row = goals.get(f"{measure}: {SELF} / kafka")
@@ -191,9 +225,9 @@ def markdown(results: Results, peers: Sequence[str]) -> str:
 
 
 def _cell(results: Results, peer: str, measure: str) -> str:
-    one, own = results.measured.get((peer, measure)), results.measured.get((SELF, measure))
+    one = results.of(peer, measure)
     if one is None:
         return "–"
-    if peer == SELF or own is None or one.median == 0:
-        return number_text(one.median)
-    return f"{number_text(one.median)} ({number_text(own.median / one.median)}×)"
+    ratio = results.ratio(one)
+    text = number_text(one.median)
+    return text if ratio is None else f"{text} ({number_text(ratio)}×)"

@@ -67,7 +67,7 @@ def test_runs_merge_and_a_newer_one_replaces_what_it_measured(tmp_path: Path) ->
 
     second = Results.load(path)
     assert second.measured == first.measured
-    second.add(gather("e", "later", samples("kafka", FAST, 8)))
+    second.add(gather("e", "later", samples("tidelog", FAST, 2) + samples("kafka", FAST, 8)))
     second.tell("versions", {"tidelog": "2"})
     second.save(path)
 
@@ -77,6 +77,21 @@ def test_runs_merge_and_a_newer_one_replaces_what_it_measured(tmp_path: Path) ->
     assert (row["value"], row["at"], row["met"]) == (0.25, "later", False)
     assert stored["about"]["versions"] == {"kafka": "1", "tidelog": "2"}
     assert "nats: all" in stored["about"]["skipped"]
+
+
+def test_a_peer_is_compared_with_what_tidelog_did_in_the_same_run() -> None:
+    results = Results()
+    results.add(gather("e", "1", samples("tidelog", FAST, 10) + samples("kafka", FAST, 5)))
+    results.add(gather("e", "2", samples("tidelog", FAST, 40) + samples("nats", FAST, 10)))
+    results.add(gather("e", "3", samples("tidelog", FAST, 60) + samples("nats", FAST, 20)))
+    assert [(row.name[-5:], row.value, at) for row, at in results.rows()] == [
+        ("kafka", 2.0, "1"),
+        (" nats", 3.0, "3"),
+    ]
+    assert [one.at for one in results.measured if one.peer == "tidelog"] == ["1", "3"]
+    shown = results.of("tidelog", FAST)
+    assert shown is not None
+    assert shown.median == 10
 
 
 def test_all_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
