@@ -99,7 +99,7 @@ def test_nothing_heavy_is_loaded_for_help() -> None:
     assert own == {
         "tidelog.cli", "tidelog.cli.app", "tidelog.cli.nodes", "tidelog.cli.options",
         "tidelog.cli.failures", "tidelog.cli.exit_codes", "tidelog.cli.console_options",
-        "tidelog.cli.chaos_check",
+        "tidelog.cli.chaos_check", "tidelog.cli.chaos_summary",
         *(f"tidelog.cli.{name}_commands" for name in commands),
     }  # fmt: skip
 
