@@ -14,7 +14,7 @@ from tidelog.chaos.recorder import Recorder, Totals
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
 from tidelog.chaos.workloads.outcomes import outcome_of_append, outcome_of_commit
 from tidelog.chaos.workloads.pace import Pace
-from tidelog.chaos.workloads.patience import within
+from tidelog.chaos.workloads.patience import Patience, within
 from tidelog.chaos.workloads.stage import Stage, Worker, client_settings
 from tidelog.chaos.workloads.values import ForeignRecord, decode_value, encode_value
 
@@ -168,3 +168,13 @@ def test_what_a_call_raises_is_raised() -> None:
 
     with pytest.raises(KeyError):
         within(5, fail)
+
+
+def test_patience_is_for_several_steps_together() -> None:
+    now_s = 100.0
+    patience = Patience(60.0, lambda: now_s)
+    assert patience.left_s == 60.0
+    now_s = 140.0
+    assert patience.left_s == 20.0
+    now_s = 170.0
+    assert patience.left_s == 10.0, "the last step gets a moment, too"

@@ -10,6 +10,7 @@ from typing import Final
 from tidelog.chaos.workloads.append import Append
 from tidelog.chaos.workloads.copying import Copying
 from tidelog.chaos.workloads.groups import Groups
+from tidelog.chaos.workloads.patience import Patience
 from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
 from tidelog.chaos.workloads.table import Table
 
@@ -36,8 +37,9 @@ class Mixed(Workload):
             part.start()
 
     def stop(self, patience_s: float) -> None:
+        patience = Patience(patience_s)
         for part in self._parts:
-            part.stop(patience_s)
+            part.stop(patience.left_s)
 
     def read_back(self, patience_s: float) -> None:
         for part in self._parts:

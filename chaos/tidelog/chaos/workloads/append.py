@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tidelog.chaos.workloads.patience import Patience
 from tidelog.chaos.workloads.reader import LiveReader, read_everything
 from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
 from tidelog.chaos.workloads.writer import writers
@@ -31,11 +32,12 @@ class Append(Workload):
             worker.start()
 
     def stop(self, patience_s: float) -> None:
+        patience = Patience(patience_s)
         for writer in self._writers:
             writer.stopping.set()
         for writer in self._writers:
-            writer.finish(patience_s)
-        self._reader.finish(patience_s)
+            writer.finish(patience.left_s)
+        self._reader.finish(patience.left_s)
 
     def read_back(self, patience_s: float) -> None:
         read_everything(self._stage, self.topics, patience_s)

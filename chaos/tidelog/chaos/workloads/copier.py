@@ -34,6 +34,8 @@ _BATCH: Final = 500
 _CALL_S: Final = 15.0
 _LOST_S: Final = _CALL_S + 3.0
 """A call that should be over by now never will be."""
+CALLS_S: Final = 2 * _LOST_S
+"""A copier that is told to end may have one to wait for, and one to clean up."""
 _TRANSACTION_MS: Final = 40_000
 _REQUEST_MS: Final = 30_000
 """Longer than nodes are stopped for. Before KIP-890 transactions have no epoch of their own, and a

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tidelog.chaos.workloads.copier import Copier
+from tidelog.chaos.workloads.copier import CALLS_S, Copier
 from tidelog.chaos.workloads.groups import CommitWatch, wait_until_committed
+from tidelog.chaos.workloads.patience import Patience
 from tidelog.chaos.workloads.reader import LiveReader, read_everything
 from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
 from tidelog.chaos.workloads.writer import Writer
@@ -48,15 +49,16 @@ class Copying(Workload):
             worker.start()
 
     def stop(self, patience_s: float) -> None:
-        self._writer.finish(patience_s)
-        if not wait_until_committed(self._stage, self._input, [self._watch], patience_s):
+        patience = Patience(patience_s)
+        self._writer.finish(patience.left_s)
+        if not wait_until_committed(self._stage, self._input, [self._watch], patience.left_s):
             self._stage.recorder.note("not all of the input was copied when the run ended")
         for copier in self._copiers:
             copier.stopping.set()
         for copier in self._copiers:
-            copier.finish(patience_s)
-        self._reader.finish(patience_s)
-        self._watch.finish(patience_s)
+            copier.finish(patience.left_s + CALLS_S)
+        self._reader.finish(patience.left_s)
+        self._watch.finish(patience.left_s)
 
     def read_back(self, patience_s: float) -> None:
         read_everything(self._stage, self.topics, patience_s)

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidelog.chaos.history import Outcome, Record, Verb
 from tidelog.chaos.workloads.outcomes import outcome_of_commit
+from tidelog.chaos.workloads.patience import Patience
 from tidelog.chaos.workloads.reader import (
     UnfinishedRead,
     end_offsets,
@@ -255,15 +256,16 @@ class Groups(Workload):
             worker.start()
 
     def stop(self, patience_s: float) -> None:
-        self._writer.finish(patience_s)
+        patience = Patience(patience_s)
+        self._writer.finish(patience.left_s)
         for churn in self._churns:
-            churn.finish(patience_s)
-        if not wait_until_committed(self._stage, self._topic, self._watches, patience_s):
+            churn.finish(patience.left_s)
+        if not wait_until_committed(self._stage, self._topic, self._watches, patience.left_s):
             self._stage.recorder.note("not every group had read all when the run ended")
         for churn in self._churns:
-            churn.leave(patience_s)
+            churn.leave(patience.left_s)
         for watch in self._watches:
-            watch.finish(patience_s)
+            watch.finish(patience.left_s)
 
     def read_back(self, patience_s: float) -> None:
         read_everything(self._stage, self.topics, patience_s)

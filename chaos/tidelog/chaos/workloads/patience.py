@@ -1,12 +1,29 @@
-"""A limit for calls of clients that know none."""
+"""Limits: for several steps together, and for calls of clients that know none."""
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
+
+_AT_LEAST_S: Final = 10.0
+"""What a client takes to close, at worst."""
+
+
+class Patience:
+    """For several steps together; what comes last gets a moment, too."""
+
+    def __init__(self, for_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._until_s = clock_s() + for_s
+
+    @property
+    def left_s(self) -> float:
+        return max(_AT_LEAST_S, self._until_s - self._clock_s())
 
 
 class ClientHangs(KafkaException):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tidelog.chaos.workloads.patience import Patience
 from tidelog.chaos.workloads.reader import LiveReader, read_everything
 from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
 from tidelog.chaos.workloads.writer import Writer
@@ -51,8 +52,9 @@ class Table(Workload):
         self._reader.start()
 
     def stop(self, patience_s: float) -> None:
-        self._writer.finish(patience_s)
-        self._reader.finish(patience_s)
+        patience = Patience(patience_s)
+        self._writer.finish(patience.left_s)
+        self._reader.finish(patience.left_s)
 
     def read_back(self, patience_s: float) -> None:
         read_everything(self._stage, self.topics, patience_s)
