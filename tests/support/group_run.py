@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +25,7 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 from raw_client import RawConnection
+from waiting import until
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.testing.local_cluster import LocalCluster
@@ -334,7 +335,7 @@ def committed_offsets(cluster: LocalCluster, group: str, topic: str) -> dict[int
 
 def coordinator_of(cluster: LocalCluster, group: str) -> int:
     """The node that coordinates a group, as soon as one does."""
-    found = until(lambda: _coordinator_of(cluster, group), f"nobody coordinates {group}")
+    found = until(lambda: _coordinator_of(cluster, group), f"somebody coordinates {group}")
     return int(found)
 
 
@@ -351,14 +352,6 @@ def _coordinator_of(cluster: LocalCluster, group: str) -> int | None:
         if int(row.error_code) == 0:
             return int(row.node_id)
     return None
-
-
-def until(look: Callable[[], Any], why: str, patience_s: float = PATIENCE_S) -> Any:
-    deadline = time.monotonic() + patience_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, why
-        time.sleep(0.05)
-    return found
 
 
 def create_topic(cluster: LocalCluster, topic: str) -> None:

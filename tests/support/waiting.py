@@ -13,7 +13,7 @@ Found = TypeVar("Found")
 
 
 def until(
-    look: Callable[[], Found], what: str | Callable[[], str], *, within_s: float = PATIENCE_S
+    look: Callable[[], Found | None], what: str | Callable[[], str], *, within_s: float = PATIENCE_S
 ) -> Found:
     """The first answer that is true; what was waited for is told if none comes in time."""
     deadline = time.monotonic() + within_s
