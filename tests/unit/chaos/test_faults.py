@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos.faults import FAULTS, FaultImpossible, PlannedFault, apply
+from tidelog.chaos.faults import FAULTS, FaultImpossible, PlannedFault, apply, applying
 from tidelog.chaos.faults.corruption import candidates, corrupt_file
 from tidelog.chaos.faults.schedule import draw_one
 from tidelog.chaos.faults.view import most_believed
@@ -139,6 +139,7 @@ def planned(name: str, draw: int = 0, **parameters: float) -> PlannedFault:
 
 
 FULL = "(is_disk_full=True, is_read_only=False, sync_ms=0.0, skew_s=0.0)"
+DIRTY = "(is_disk_full=False, is_read_only=False, sync_ms=100.0, skew_s=0.0)"
 SLOW = "(is_disk_full=False, is_read_only=False, sync_ms=70.0, skew_s=0.0)"
 SKEWED = "(is_disk_full=False, is_read_only=False, sync_ms=0.0, skew_s=-60.0)"
 
@@ -214,18 +215,26 @@ DONE = [
         "the calendar of node 3 is -60 s off",
         f"rig 3 {SKEWED} | rig 3 sound",
     ),
-    (planned("power-loss"), "node 3: 7 bytes", "kill 3; lose unsynced 3 | start 3"),
+    (
+        planned("power-loss"),
+        "node 3: 7 bytes",
+        f"rig 3 {DIRTY}; kill 3; lose unsynced 3 | rig 3 sound; start 3",
+    ),
     (
         planned("power-loss-all"),
         "node 1: 7 bytes; node 2: 7 bytes; node 3: 7 bytes",
-        "kill 1; kill 2; kill 3; lose unsynced 1; lose unsynced 2; lose unsynced 3"
-        " | start 3; start 2; start 1",
+        f"rig 1 {DIRTY}; rig 2 {DIRTY}; rig 3 {DIRTY}; kill 1; kill 2; kill 3; "
+        "lose unsynced 1; lose unsynced 2; lose unsynced 3"
+        " | rig 3 sound; start 3; rig 2 sound; start 2; rig 1 sound; start 1",
     ),
 ]
 
 
 @pytest.mark.parametrize(("fault", "detail", "calls"), DONE, ids=[f.name for f, _, _ in DONE])
-def test_what_a_fault_does_and_how_it_heals(fault: PlannedFault, detail: str, calls: str) -> None:
+def test_what_a_fault_does_and_how_it_heals(
+    fault: PlannedFault, detail: str, calls: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "_DIRTY_S", 0.0)
     target = WrittenDown()
     acted, healed = ([call for call in part.split("; ") if call] for part in calls.split(" | "))
 

@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 _BACK_IN_SYNC_S: Final = 60.0
 _POLL_S: Final = 0.1
+_DIRTY_MS: Final = 100.0
+_DIRTY_S: Final = 0.3
+"""A disk that syncs at once has nothing to lose, so power goes while syncs are slow."""
 
 
 class FaultImpossible(Exception):
@@ -295,6 +298,10 @@ def _lose_power(scene: _Scene) -> _Hit:
     nodes = tuple(scene.target.nodes) if is_all else (scene.node,)
     for node in nodes:
         scene.undo.callback(scene.target.start_node, node)
+        scene.undo.callback(scene.target.rig, node, SOUND)
+        scene.target.rig(node, Rigging(sync_ms=_DIRTY_MS))
+    time.sleep(_DIRTY_S)
+    for node in nodes:
         scene.target.kill(node)
     lost = [f"node {node}: {scene.target.lose_unsynced(node)}" for node in nodes]
     return "; ".join(lost), nodes

@@ -24,6 +24,7 @@ _RIGHT: Final = 24.0
 _ROW: Final = 34.0
 _TOP: Final = 12.0
 _LEAST_MS: Final = 1.0
+_FEW_LEVELS: Final = 4
 
 
 def draw_gaps(availability: Availability, colours: Mapping[str, str]) -> str:
@@ -43,7 +44,7 @@ def draw_gaps(availability: Availability, colours: Mapping[str, str]) -> str:
     rows = [one for one in availability.summaries if one.gap_max_ms is not None]
     bottom = _TOP + _ROW * len(rows)
     parts = []
-    for level in levels:
+    for level in _ticks(levels):
         parts.append(line(x(level), _TOP, x(level), bottom, "grid"))
         parts.append(label(x(level), bottom + 16, _level(level), anchor="middle"))
     for at, row in enumerate(rows):
@@ -55,6 +56,13 @@ def draw_gaps(availability: Availability, colours: Mapping[str, str]) -> str:
                 parts.append(_dot(effect, x(effect.gap_ms or 0.0), middle, colours[row.name]))
         parts.append(_marks(row, x, middle))
     return drawing(bottom + 26, "".join(parts), "Gap of every fault", "gaps")
+
+
+def _ticks(levels: list[float]) -> list[float]:
+    """Powers of ten, and steps between them where there is room."""
+    if len(levels) > _FEW_LEVELS:
+        return levels
+    return [level * step for level in levels for step in (1, 2, 5) if level * step <= levels[-1]]
 
 
 def _level(level_ms: float) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-_NODES: Final = ("#4269d0", "#efb118", "#3ca951", "#a463f2", "#ff725c", "#6cc5b0", "#ff8ab7",
-                 "#9c6b4e", "#97bbf5")  # fmt: skip
+_NODES: Final = ("#4269d0", "#3ca951", "#9c6b4e", "#97bbf5", "#5f6b7a", "#a5c94a", "#a463f2",
+                 "#6cc5b0", "#c9a27c")  # fmt: skip
+"""The first ones, which most clusters have, are none of the first ones of faults."""
 _FAULTS: Final = ("#e45756", "#f2a900", "#7b6ad8", "#2a9d8f", "#d6499a", "#4c8bf5", "#8a9a3b",
                   "#b5653c")  # fmt: skip
 
