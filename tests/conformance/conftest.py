@@ -12,7 +12,6 @@ from node_log import NodeLog
 
 from tidelog.testing.local_cluster import LocalCluster
 
-
 # Members of the new protocol learn what is theirs by heartbeats; every 5 s by default.
 SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "500",
