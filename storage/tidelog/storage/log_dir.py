@@ -366,6 +366,20 @@ class LogDirectory:
                 log.fail(reason)
             with suppress(OSError):  # the disk is broken; this is worth a try, not more
                 write_atomically(self._disk, f"{self.path}/{FAILED_MARKER}", reason.encode())
+            self._save_flushed_ends()
+
+    def _save_flushed_ends(self) -> None:
+        """Vouch for what was flushed before the failure, as far as the disk lets us.
+
+        Others may have been told that it is durable, and the next start cuts what no recovery
+        point covers.
+        """
+        flushed = {}
+        for log in self.logs.values():
+            with suppress(OSError):
+                log.write_epochs()
+                flushed[log.tp] = log.recovery_point
+        self._recovery_points.raise_to(flushed)
 
     def limit_writes(self, min_free_bytes: int) -> bool:
         """Refuse produce while the file system is nearly full; True if it is.

@@ -399,6 +399,25 @@ def test_a_failed_directory_comes_back_cut_to_its_recovery_points(how: str) -> N
         append(log, b"refetched", epoch=3)
 
 
+def test_what_was_flushed_before_a_failure_is_vouched_for() -> None:
+    """Others count on it: the high watermark follows flushed ends, not recovery points."""
+    disk, (first, _) = two_directories()
+    log = first.logs[TPS[0]]
+    append(log, b"flushed", epoch=3)
+    log.flush_now()
+    promised = in_segments(log)
+    append(log, b"doubtful", epoch=3)
+    disk.faults.fail("sync", "/a/events-0/00")
+    with pytest.raises(OSError, match="Input/output"):
+        log.flush_now()
+    first.fail("fsync failed")
+    found = open_dir(disk.power_loss(SimRandom(4)), "/a")
+    (report,) = open_logs(found, CONFIG)
+    assert report.verdict is Verdict.SUSPECT
+    assert in_segments(found.logs[TPS[0]]) == promised
+    assert found.logs[TPS[0]].epochs.latest_epoch == 3
+
+
 def test_a_disk_that_fails_again_while_trust_is_regained() -> None:
     disk, (first, _) = two_directories()
     log = first.logs[TPS[0]]
