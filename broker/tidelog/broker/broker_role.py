@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from tidelog.broker.calls import Handler
@@ -244,7 +244,7 @@ class BrokerRole:
             self._on_fatal(RuntimeError(f"no log directory is left: {reason}"))
         self.client.report_offline_directories(self._failed)
 
-    def _registration(self, recovered: Iterable[RecoveredLog]) -> RegistrationRequest:
+    def _registration(self, recovered: Collection[RecoveredLog]) -> RegistrationRequest:
         told = self._endpoints.rpc_advertised
         clean = [directory.clean_shutdown for directory in self._directories]
         epochs = {one.broker_epoch for one in clean if one is not None}
@@ -266,6 +266,11 @@ class BrokerRole:
             Endpoint(self._endpoints.rpc.name, told.host, told.port),
             epochs.pop() if was_clean else NO_BROKER_EPOCH,
             tuple(_reports(recovered)),
+            frozenset(
+                PartitionRef(one.topic_id, one.report.tp.partition)
+                for one in recovered
+                if one.topic_id is not None
+            ),
         )
 
     # --- handlers ----------------------------------------------------------------------

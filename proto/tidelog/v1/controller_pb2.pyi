@@ -35,7 +35,7 @@ BROKER_STATE_PENDING_CONTROLLED_SHUTDOWN: BrokerState
 BROKER_STATE_SHUTTING_DOWN: BrokerState
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("broker_id", "cluster_id", "incarnation_id", "listeners", "peer_endpoint", "features", "rack", "log_directory_ids", "previous_broker_epoch", "recovered_replicas", "offline_log_directory_ids")
+    __slots__ = ("broker_id", "cluster_id", "incarnation_id", "listeners", "peer_endpoint", "features", "rack", "log_directory_ids", "previous_broker_epoch", "recovered_replicas", "offline_log_directory_ids", "held_replicas")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class RegisterBrokerRequest(_message.Message):
     PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     RECOVERED_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_LOG_DIRECTORY_IDS_FIELD_NUMBER: _ClassVar[int]
+    HELD_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     cluster_id: str
     incarnation_id: bytes
@@ -58,7 +59,22 @@ class RegisterBrokerRequest(_message.Message):
     previous_broker_epoch: int
     recovered_replicas: _containers.RepeatedCompositeFieldContainer[RecoveredReplica]
     offline_log_directory_ids: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., listeners: _Optional[_Iterable[_Union[BrokerListener, _Mapping]]] = ..., peer_endpoint: _Optional[_Union[_common_pb2.Endpoint, _Mapping]] = ..., features: _Optional[_Iterable[_Union[FeatureRange, _Mapping]]] = ..., rack: _Optional[str] = ..., log_directory_ids: _Optional[_Iterable[bytes]] = ..., previous_broker_epoch: _Optional[int] = ..., recovered_replicas: _Optional[_Iterable[_Union[RecoveredReplica, _Mapping]]] = ..., offline_log_directory_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    held_replicas: HeldReplicas
+    def __init__(self, broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., listeners: _Optional[_Iterable[_Union[BrokerListener, _Mapping]]] = ..., peer_endpoint: _Optional[_Union[_common_pb2.Endpoint, _Mapping]] = ..., features: _Optional[_Iterable[_Union[FeatureRange, _Mapping]]] = ..., rack: _Optional[str] = ..., log_directory_ids: _Optional[_Iterable[bytes]] = ..., previous_broker_epoch: _Optional[int] = ..., recovered_replicas: _Optional[_Iterable[_Union[RecoveredReplica, _Mapping]]] = ..., offline_log_directory_ids: _Optional[_Iterable[bytes]] = ..., held_replicas: _Optional[_Union[HeldReplicas, _Mapping]] = ...) -> None: ...
+
+class HeldReplicas(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[HeldTopic]
+    def __init__(self, topics: _Optional[_Iterable[_Union[HeldTopic, _Mapping]]] = ...) -> None: ...
+
+class HeldTopic(_message.Message):
+    __slots__ = ("topic_id", "partitions")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BrokerListener(_message.Message):
     __slots__ = ("name", "host", "port", "security_protocol")

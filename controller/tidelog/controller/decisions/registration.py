@@ -7,12 +7,14 @@ has a larger one, and whoever still acts for the older one is recognised (hazard
 
 What a restart costs (DESIGN 2.2): a new incarnation is treated like a broker that was fenced. It
 also loses its eligibility for a partition if it may have lost data there: its directory is gone,
-its recovery found damage, or the topic trusts the page cache and the stop was not clean.
+its recovery found damage, the log itself is missing, or the topic trusts the page cache and the
+stop was not clean.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,6 +38,7 @@ from tidelog.controller.metadata.records import (
 )
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import (
+    NO_LEADER_EPOCH,
     BrokerEpoch,
     DirectoryId,
     IncarnationId,
@@ -77,6 +80,8 @@ class RegistrationRequest:
     previous_broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
     """The epoch of the incarnation that was last shut down cleanly."""
     reports: tuple[RecoveryReport, ...] = ()
+    held: frozenset[PartitionRef] | None = None
+    """Every replica the broker has a log of; None if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +191,7 @@ def _changes_of_restart(
 ) -> list[PartitionChange]:
     broker = request.broker_id
     context = ElectionContext(image, policy, leaving=frozenset({broker}))
-    suspects = {
-        report.partition: SuspectReplica(broker, report.last_epoch, report.end)
-        for report in request.reports
-        if report.verdict is RecoveryVerdict.SUSPECT
-    }
+    suspects = _suspects(request, image.topics.counting_on(broker))
     was_clean = known is not None and known.epoch == request.previous_broker_epoch
     changes = []
     for ref in image.topics.counting_on(broker):
@@ -204,6 +205,19 @@ def _changes_of_restart(
         if change is not None:
             changes.append(change)
     return changes
+
+
+def _suspects(
+    request: RegistrationRequest, counted: Iterable[PartitionRef]
+) -> dict[PartitionRef, SuspectReplica]:
+    """A log that is not there at all is one that was cut to nothing."""
+    broker, held = request.broker_id, request.held
+    missing = () if held is None else (ref for ref in counted if ref not in held)
+    found = {ref: SuspectReplica(broker, NO_LEADER_EPOCH, Offset(0)) for ref in missing}
+    for report in request.reports:
+        if report.verdict is RecoveryVerdict.SUSPECT:
+            found[report.partition] = SuspectReplica(broker, report.last_epoch, report.end)
+    return found
 
 
 def _may_have_lost(

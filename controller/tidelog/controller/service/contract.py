@@ -125,6 +125,7 @@ def registration_request(message: pb.RegisterBrokerRequest) -> RegistrationReque
         peer_endpoint=_peer_endpoint(message),
         previous_broker_epoch=NO_BROKER_EPOCH if previous is None else BrokerEpoch(previous),
         reports=tuple(_recovery_reports(message.recovered_replicas)),
+        held=_held(message.held_replicas) if message.HasField("held_replicas") else None,
     )
 
 
@@ -152,7 +153,26 @@ def registration_message(request: RegistrationRequest) -> pb.RegisterBrokerReque
         message.peer_endpoint.CopyFrom(common.Endpoint(host=peer.host, port=peer.port))
     if request.previous_broker_epoch != NO_BROKER_EPOCH:
         message.previous_broker_epoch = request.previous_broker_epoch
+    if request.held is not None:
+        message.held_replicas.CopyFrom(_held_replicas(request.held))
     return message
+
+
+def _held(message: pb.HeldReplicas) -> frozenset[PartitionRef]:
+    return frozenset(
+        PartitionRef(TopicId(uuid_of(topic.topic_id, "a topic id")), PartitionIndex(index))
+        for topic in message.topics
+        for index in topic.partitions
+    )
+
+
+def _held_replicas(held: Iterable[PartitionRef]) -> pb.HeldReplicas:
+    by_topic: dict[TopicId, list[int]] = {}
+    for ref in sorted(held):
+        by_topic.setdefault(ref.topic_id, []).append(ref.partition)
+    return pb.HeldReplicas(
+        topics=[pb.HeldTopic(topic_id=t.raw, partitions=p) for t, p in by_topic.items()]
+    )
 
 
 def _broker_id(number: int) -> NodeId:

@@ -104,6 +104,7 @@ class Scene:
         rack: str | None = None,
         previous_epoch: int = -1,
         reports: tuple[RecoveryReport, ...] = (),
+        held: tuple[PartitionRef, ...] | None = None,
     ) -> RegistrationRequest:
         self._incarnations += 1
         number = self._incarnations if incarnation is None else incarnation
@@ -117,6 +118,7 @@ class Scene:
             rack=rack,
             previous_broker_epoch=BrokerEpoch(previous_epoch),
             reports=reports,
+            held=None if held is None else frozenset(held),
         )
 
     def register(

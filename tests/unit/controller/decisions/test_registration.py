@@ -189,6 +189,21 @@ def test_when_all_are_suspect_the_longest_history_leads(
     assert scene.state("t").leader_recovery is LeaderRecovery.RECOVERING
 
 
+def test_a_replica_whose_log_is_missing_does_not_lead_before_one_that_has_it(scene: Scene) -> None:
+    """Its directory was removed, or no longer says which topic it belongs to."""
+    scene.create("t", (1, 2))
+    scene.create("u", (1, 2))
+    scene.fence(1)
+    scene.fence(2)
+    scene.register(scene.registration(1, held=(scene.ref("u"),)))
+    scene.heartbeat(1)
+    assert scene.summary("u").startswith("1|1|")
+    assert scene.summary("t") == "-1||1,2|2"
+    scene.register(scene.registration(2, held=(scene.ref("t"), scene.ref("u"))))
+    scene.heartbeat(2)
+    assert scene.summary("t") == "2|2||3"
+
+
 def test_a_suspicion_outlives_the_next_restart(scene: Scene) -> None:
     """What recovery cut off does not come back by restarting once more."""
     scene.create("t", (1, 2))

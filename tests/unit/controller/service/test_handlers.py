@@ -137,6 +137,7 @@ def test_a_registration_says_the_same_on_both_sides() -> None:
         peer_endpoint=Endpoint(PEER_LISTENER, "b.example", 9093),
         previous_broker_epoch=BrokerEpoch(12),
         reports=(report,),
+        held=frozenset({report.partition, report.partition._replace(partition=PartitionIndex(0))}),
     )
     assert registration_request(registration_message(request)) == request
 
