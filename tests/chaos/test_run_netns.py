@@ -20,11 +20,14 @@ def test_a_sound_cluster_loses_nothing_in_namespaces(
     tmp_path: Path, require: Callable[[str], None]
 ) -> None:
     require("netns")
-    options = RunOptions("append", ("cut-leader",), 10.0, seed=2, rate=500, calm_s=(1.0, 1.5))
-    result = run(options, make_target("netns", 3, {}), tmp_path)
+    counts = (("cut-leader", 1), ("pause-leader", 1))
+    names = tuple(name for name, _ in counts)
+    options = RunOptions("append", names, 60.0, 47, rate=500, calm_s=(0.5, 0.5), counts=counts)
+    settings = {"broker.heartbeat.interval.ms": "300", "broker.session.timeout.ms": "1500"}
+    result = run(options, make_target("netns", 3, settings), tmp_path)
     assert result.problems == []
     history = read_history(result.history)
     verdict = judge(history)
     assert [anomaly.text for anomaly in verdict.anomalies] == []
     assert verdict.caveats == () and verdict.totals.acknowledged > 500
-    assert history.faults and not any(fault.failure for fault in history.faults)
+    assert len(history.faults) == 2 and not any(fault.failure for fault in history.faults)
