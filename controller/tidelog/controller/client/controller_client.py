@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tidelog.controller.client.active_controller import ActiveController
@@ -365,7 +366,8 @@ class ControllerClient:
             await self._must_register.wait()
             self._must_register.clear()
             if self._registration is not None:
-                await self.register(self._registration)
+                # What recovery found is old news by now; logs have come and gone since.
+                await self.register(replace(self._registration, reports=(), held=None))
 
     async def _watch_reach(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.controller.metadata.records import (
     Config,
+    LeaderRecovery,
     RegisterBroker,
     RemoveTopic,
     ResourceType,
@@ -209,6 +211,30 @@ def test_a_broker_taken_off_the_list_registers_again() -> None:
         await cluster.until(lambda: client.state is BrokerState.RUNNING, within_ms=2000)
         assert first is not None and client.lifecycle.epoch is not None
         assert client.lifecycle.epoch > first
+
+    simulate(scenario)
+
+
+def test_what_a_start_found_is_not_told_again() -> None:
+    """Logs made since then would be taken for lost."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.start()
+        broker = cluster.new_broker(11)
+        broker.request = partial(broker.request, held=frozenset())  # type: ignore[method-assign]
+        await broker.begin()
+        ref = await create(cluster, "t", 11)
+        first = broker.client.lifecycle.epoch
+        await cluster.active.change(
+            CAUSE, lambda b: decide_unregistration(b.image, b.policy, node(11))
+        )
+        await cluster.until(
+            lambda: broker.client.lifecycle.epoch not in (None, first), within_ms=3000
+        )
+        await cluster.until(lambda: broker.client.state is BrokerState.RUNNING, within_ms=2000)
+        state = cluster.active.committed.topics.partition(ref)
+        assert state is not None
+        assert (state.leader, state.leader_recovery) == (11, LeaderRecovery.RECOVERED)
 
     simulate(scenario)
 
