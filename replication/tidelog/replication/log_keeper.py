@@ -107,7 +107,7 @@ class LogKeeper:
             self._offload,
             on_flushed=lambda log, end: self._on_flushed(log),
             on_failed=lambda log, reason: self.fail(key, reason),
-            on_stalled=lambda log: self.fail(key, f"a flush of {log.tp} hangs"),
+            on_stalled=lambda log: self.fail(key, f"a flush of {log.tp} hangs", is_hung=True),
             stall_timeout_ms=self._stall_timeout_ms,
             clock=self._clock,
             durations_ms=self.flush_durations_ms,
@@ -116,12 +116,12 @@ class LogKeeper:
     def request_flush(self, kept: KeptLog) -> None:
         self._flushers[kept.directory.directory_id].request(kept.log)
 
-    def fail(self, key: DirectoryId, reason: str) -> None:
+    def fail(self, key: DirectoryId, reason: str, *, is_hung: bool = False) -> None:
         """Take a directory offline for the life of this process; said once (hazard 44)."""
         directory = self.directories[key]
         if directory.failure is None:
             _log.error("log directory %s failed: %s", directory.path, reason)
-            directory.fail(reason)
+            directory.fail(reason, is_hung=is_hung)
             self._on_failed(key, reason)
 
     async def close(self) -> None:

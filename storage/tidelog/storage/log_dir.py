@@ -358,12 +358,17 @@ class LogDirectory:
 
     # --- failing and closing -----------------------------------------------------------
 
-    def fail(self, reason: str) -> None:
-        """Go offline for the life of the process, with every log in here."""
-        if self.failure is None:
-            self.failure = reason
-            for log in self.logs.values():
-                log.fail(reason)
+    def fail(self, reason: str, *, is_hung: bool = False) -> None:
+        """Go offline for the life of the process, with every log in here.
+
+        A disk that hangs is not touched again: whoever does would hang too.
+        """
+        if self.failure is not None:
+            return
+        self.failure = reason
+        for log in self.logs.values():
+            log.fail(reason)
+        if not is_hung:
             with suppress(OSError):  # the disk is broken; this is worth a try, not more
                 write_atomically(self._disk, f"{self.path}/{FAILED_MARKER}", reason.encode())
             self._save_flushed_ends()

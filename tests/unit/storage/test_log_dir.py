@@ -418,6 +418,19 @@ def test_what_was_flushed_before_a_failure_is_vouched_for() -> None:
     assert found.logs[TPS[0]].epochs.latest_epoch == 3
 
 
+def test_a_disk_that_hangs_is_not_touched_again() -> None:
+    disk, (first, _) = two_directories()
+    append(first.logs[TPS[0]], b"flushed", epoch=3)
+    first.logs[TPS[0]].flush_now()
+
+    def hang(kind: str, path: str) -> None:
+        raise AssertionError(f"{kind} of {path} would wait for ever")
+
+    disk.on_operation(hang)
+    first.fail("a flush hangs", is_hung=True)
+    assert first.failure == first.logs[TPS[0]].failure == "a flush hangs"
+
+
 def test_a_disk_that_fails_again_while_trust_is_regained() -> None:
     disk, (first, _) = two_directories()
     log = first.logs[TPS[0]]
