@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tidelog.chaos.checkers import Facts, check_facts, unjudged_writes
-from tidelog.chaos.history import Event, Operation, Outcome, Record, RunEnd, RunHeader, Verb
+from tidelog.chaos.history import (
+    Event,
+    FaultBand,
+    Operation,
+    Outcome,
+    Record,
+    RunEnd,
+    RunHeader,
+    Verb,
+)
 from tidelog.chaos.history_file import HistoryWriter, read_history
 from tidelog.cli.chaos_part import judge_part
 from tidelog.pipeline.jobs.failures import WrongJob
@@ -85,7 +94,8 @@ class Run:
     def commit(self) -> None:
         place = self.chance.choice(sorted(self.logs))
         offset = self.positions.get("c1", {}).get(place, 0) - self.chance.choice([0, 0, 0, 1])
-        self.note(Verb.COMMIT_OFFSET, "c1", group="g", topic=place[0], partition=place[1],
+        verb = self.chance.choice([Verb.COMMIT_OFFSET, Verb.FETCH_OFFSET])
+        self.note(verb, "c1", group="g", topic=place[0], partition=place[1],
                   offset=max(0, offset))  # fmt: skip
 
     def read_all(self, client: str) -> None:
@@ -109,7 +119,8 @@ class Run:
                     self.append()
         self.read_all("reader")
         divergences = ("events-0: nodes 1 and 2 differ at 7",)
-        return [*self.events, RunEnd(float(len(self.events)), False, divergences)]
+        cut = FaultBand(1, "cut", "node 1", (1,), 700.0, 900.0)  # what is old then may be old
+        return [*self.events, cut, RunEnd(float(len(self.events)), False, divergences)]
 
 
 @pytest.mark.parametrize("has_transactions", [False, True])

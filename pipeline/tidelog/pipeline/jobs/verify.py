@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 Finding: TypeAlias = tuple[str, str, str, int, int | None]
 """Kind, sentence, topic, partition, offset."""
 Judge: TypeAlias = Callable[[Sequence[str], Iterable[str], frozenset[Place] | None], list[Finding]]
-"""Of the lines that frame a history (its header, its end), those of operations in their order, and
-the partitions of which records count (None: no operations, only what the frame says by itself)."""
+"""Of the lines that frame a history (its header, its faults, its end), those of operations in
+their order, and the partitions of which records count (None: no operations, only what the frame
+says by itself)."""
 
 UNJUDGED: Final = "not judged"
 """The kind of a finding that counts writes nobody looked for; the number is its offset."""
@@ -104,7 +105,7 @@ def _lines(spark: SparkSession, history: str) -> DataFrame:
 
 
 def _frame(lines: DataFrame, history: str) -> list[str]:
-    """The header and the end; raises if the file is no history."""
+    """The header, the faults and the end; raises if the file is no history."""
     from pyspark.sql import functions as f
 
     order = f.struct("block", "row")
@@ -114,7 +115,7 @@ def _frame(lines: DataFrame, history: str) -> list[str]:
     for row in lines.where("kind IS NULL").limit(2).collect():
         if (row.block, row.row) != tuple(edges[1]):
             raise WrongJob(f"{history}: {row.value[:80]!r} is no line of a history")
-    rows = lines.where("kind IN ('run', 'end')").orderBy("block", "row").limit(3).collect()
+    rows = lines.where("kind IN ('run', 'fault', 'end')").orderBy("block", "row").collect()
     if not rows or rows[0].kind != "run" or (rows[0].block, rows[0].row) != tuple(edges[0]):
         raise WrongJob(f"{history}: a history begins with a line that says what ran (kind run)")
     if any(row.kind == "run" for row in rows[1:]):
