@@ -40,7 +40,7 @@ SETTINGS = {
 def run_local(
     directory: Path, counts: tuple[tuple[str, int], ...], seed: int, switches: Sequence[str] = ()
 ) -> tuple[RunResult, History]:
-    """The seeds are those that draw cuts of three or four seconds."""
+    """The seeds are those that draw cuts of three seconds or so."""
     names = tuple(name for name, _ in counts)
     options = RunOptions("append", names, 60.0, seed, rate=500, calm_s=(0.5, 0.5), counts=counts)
     target = make_target("local", 3, SETTINGS, unsafe_switches=switches)
@@ -63,7 +63,7 @@ def test_a_sound_cluster_loses_nothing(tmp_path: Path) -> None:
 
 def test_an_acknowledgement_before_replication_is_caught(tmp_path: Path) -> None:
     """A leader that is cut off goes on saying yes, and what it said is lost with its tail."""
-    _, history = run_local(tmp_path, (("cut-leader", 1),), 3, [ACK_BEFORE_REPLICATION])
+    _, history = run_local(tmp_path, (("cut-leader", 1),), 31, [ACK_BEFORE_REPLICATION])
     lost = [a for a in judge(history).anomalies if a.kind is Kind.LOST_WRITE]
     assert lost
     name = re.match(r"writer-\d-\d+#\d+ of events-\d was acknowledged at offset \d+", lost[0].text)

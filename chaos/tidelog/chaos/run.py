@@ -44,7 +44,7 @@ _BETWEEN_FAULTS_S: Final = 30.0
 _FIND_VICTIM_S: Final = 10.0
 _DRAIN_S: Final = 60.0
 _READ_S: Final = 180.0
-_LEAVE_S: Final = 3.0
+_LEAVE_S: Final = 2.0
 _HURRY_S: Final = 10.0
 """What an interrupted run still gives each of its last steps."""
 
