@@ -21,8 +21,8 @@ from group_run import (
     coordinator_of,
     create_topic,
     unread,
-    until,
 )
+from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
 
