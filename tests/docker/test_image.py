@@ -90,7 +90,7 @@ def test_a_node_whose_peers_are_out_of_reach_says_so_and_stops_when_asked(image:
         assert time.monotonic() - began < 20
         assert run("docker", "inspect", "-f", "{{.State.ExitCode}}", node).strip() == "0"
     finally:
-        run("docker", "rm", "-f", node)
+        run("docker", "rm", "-f", "-v", node)
 
 
 def wait_for_words(container: str, words: str) -> str:
