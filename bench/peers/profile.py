@@ -2,7 +2,7 @@
 
 py-spy looks at the innermost Python function again and again; what C code and the kernel do for
 that function counts as its time. Only threads that run are counted: one that waits for a sync of
-the disk is not. Functions are put together by the room that they live in.
+the disk is not. Functions are put together by what they are for, or by the room they live in.
 """
 
 from __future__ import annotations
@@ -27,6 +27,17 @@ from bench.table import Row
 
 _FRAME: Final = re.compile(r"^(?P<function>.+?) \((?P<file>[^()]*?)(?::\d+)?\)$")
 _ROOM: Final = re.compile(r"tidelog/(?P<room>[a-z0-9_]+)/")
+_GROUPS: Final = {
+    "runners.Runner.run": "event loop (uvloop: sockets, timers, call-backs in C)",
+    "threading.Thread.run": "gRPC's own thread",
+    "/grpc/": "gRPC",
+    "kernel/real/peer": "gRPC",
+    "kernel/real/disk": "files",
+    "kernel/real/tcp_connection": "client connections",
+    "concurrent/futures": "thread pool",
+    "/asyncio/": "asyncio",
+}
+"""Parts of a path, or a function under which C code hides; all else goes by its room."""
 _RATE: Final = 200
 _TOP: Final = 12
 
@@ -64,19 +75,17 @@ def absence() -> Absence | None:
 
 
 def place_of(frame: str) -> tuple[str, str]:
-    """The room of a frame, and its file and function."""
+    """The group of a frame, and its file and function."""
     found = _FRAME.match(frame)
     if found is None:
         return "other", frame
     file, function = found["file"], found["function"]
-    room = _ROOM.search(file)
     name = f"{Path(file).stem}.{function}"
-    if room is not None:
-        return room["room"], f"{room['room']}/{name}"
-    package = next(
-        (part for part in ("grpc", "asyncio", "uvloop", "concurrent") if part in file), None
-    )
-    return package or "other", name
+    for beginning, group in _GROUPS.items():
+        if beginning in file or name == beginning:
+            return group, name
+    room = _ROOM.search(file)
+    return ("other" if room is None else room["room"]), name
 
 
 def fold(raw: str, what: str, node_cores: float, client_cores: float) -> Profile:
@@ -134,7 +143,7 @@ def _watch(peer: Tidelog, what: str, load: Callable[[], None]) -> Profile:
     with tempfile.NamedTemporaryFile(mode="r", suffix=".txt") as raw:
         spy = subprocess.Popen(
             [py_spy, "record", "-p", str(pid), "-d", "600", "-r", str(_RATE), "-f", "raw",
-             "--nonblocking", "-o", raw.name],
+             "--full-filenames", "--nonblocking", "-o", raw.name],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         begun, node, own = os.times().elapsed, machine.processor_seconds([pid]), os.times()

@@ -37,10 +37,12 @@ def test_only_what_is_written_counts_as_disk_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("frame", "room", "name"),
     [
-        ("append (tidelog/storage/log.py:12)", "storage", "storage/log.append"),
-        ("run (/x/broker/tidelog/broker/handlers/fetch.py)", "broker", "broker/fetch.run"),
-        ("run (asyncio/runners.py:118)", "asyncio", "runners.run"),
-        ("poll (grpc/aio/_call.py:1)", "grpc", "_call.poll"),
+        ("append (/x/tidelog/storage/log.py:12)", "storage", "log.append"),
+        ("run (/x/broker/tidelog/broker/handlers/fetch.py)", "broker", "fetch.run"),
+        ("Event.wait (/lib/asyncio/locks.py:118)", "asyncio", "locks.Event.wait"),
+        ("poll (/lib/grpc/aio/_call.py:1)", "gRPC", "_call.poll"),
+        ("encode (/x/tidelog/kernel/real/peer_streams.py:1)", "gRPC", "peer_streams.encode"),
+        ("Thread.run (/lib/threading.py:9)", "gRPC's own thread", "threading.Thread.run"),
         ("<module> (x.py:1)", "other", "x.<module>"),
         ("no file at all", "other", "no file at all"),
     ],
@@ -57,7 +59,7 @@ def test_samples_are_shared_out_by_the_innermost_function() -> None:
     )
     seen = fold(raw, "produce", 0.5, 0.25)
     assert seen.rooms == {"storage": 0.6, "kernel": 0.4}
-    assert seen.functions == {"storage/log.append": 0.6, "kernel/net.send": 0.4}
+    assert seen.functions == {"log.append": 0.6, "net.send": 0.4}
     assert [row.value for row in seen.rows()] == pytest.approx([0.5, 0.25, 60, 40, 60, 40])
 
 
