@@ -12,6 +12,7 @@ makes such gaps; there the log is kept as it is, and called suspect.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tidelog.kernel.ids import LeaderEpoch, Offset
@@ -34,6 +35,8 @@ from tidelog.wire.errors import MalformedBatch
 
 SUSPECT_SUFFIX: Final = ".suspect"
 _COPY_BYTES: Final = 4 * 1024 * 1024
+_HOLE_BYTES: Final = 64
+"""No disk writes less than this in one piece, so a hole is at least as large."""
 _NO_LIMIT: Final = Offset(2**63 - 1)
 
 
@@ -258,7 +261,7 @@ class UncleanRecovery:
         cut_bytes = file_size - flaw.position + sum(other.size for other in later)
         reason = f"{segment.path(LOG_SUFFIX)} cut at {flaw.position}: {flaw.reason}"
         self._report.bytes_cut += cut_bytes
-        if data_behind or end < self._floor:
+        if data_behind or end < self._floor or _was_whole(segment, flaw.position, file_size):
             self._report.suspect(reason)
             yield from self._keep_aside(segment, flaw.position, file_size)
             for other in later:
@@ -303,6 +306,21 @@ def _sound_header(segment: Segment, position: int, size: int) -> BatchHeader | N
         return check_batch(segment.file.pread(read_header(start).size, position))
     except MalformedBatch:
         return None
+
+
+def _was_whole(segment: Segment, position: int, size: int) -> bool:
+    """Whether a bad batch was written to its end, so that it was damaged and not torn.
+
+    Of a torn write whole sectors are missing, and a place never written to reads as zeros. A batch
+    without such a hole reached the disk, and may have been flushed and acknowledged.
+    """
+    start = segment.file.pread(HEADER_SIZE, position)
+    if len(start) < HEADER_SIZE or not HEADER_SIZE <= read_header(start).size <= size - position:
+        return False
+    data = segment.file.pread(read_header(start).size, position)
+    first = _HOLE_BYTES - position % _HOLE_BYTES
+    bounds = [0, *range(first, len(data), _HOLE_BYTES), len(data)]
+    return all(data[begin:end].strip(b"\0") for begin, end in pairwise(bounds))
 
 
 def _holds_sound_batch(segment: Segment, start: int, size: int, end: Offset) -> bool:

@@ -418,6 +418,26 @@ def test_what_was_flushed_before_a_failure_is_vouched_for() -> None:
     assert found.logs[TPS[0]].epochs.latest_epoch == 3
 
 
+@pytest.mark.parametrize("cut", [0, 1], ids=["damaged", "torn"])
+def test_a_last_batch_that_was_damaged_is_not_taken_for_torn(cut: int) -> None:
+    """It may have been flushed and told of, though no recovery point says so yet."""
+    disk, (first, _) = two_directories()
+    log = first.logs[TPS[0]]
+    append(log, b"flushed", epoch=3)
+    log.flush_now()
+    path = f"{log.directory}/{0:020}.log"
+    stopped = disk.kill()
+    size = len(stopped.read(path))
+    if cut:
+        file = stopped.open(path)
+        file.truncate(size - cut)
+        file.close()
+    else:
+        stopped.flip_bit(path, size - 1, 3)
+    (report,) = open_logs(open_dir(stopped, "/a"), CONFIG)
+    assert report.verdict is (Verdict.TORN_TAIL if cut else Verdict.SUSPECT)
+
+
 def test_a_disk_that_hangs_is_not_touched_again() -> None:
     disk, (first, _) = two_directories()
     append(first.logs[TPS[0]], b"flushed", epoch=3)
