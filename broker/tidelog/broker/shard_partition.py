@@ -72,6 +72,8 @@ class LeaderPartition:
         try:
             return await self.offload.run(_read(found.records))
         except OSError as error:
+            # Another replica can lead, and load, if this one gives up; nobody can otherwise.
+            self.partition.reading_failed(error)
             raise CannotLoad(f"offset {offset} cannot be read: {error}") from error
 
     async def committed_beyond(self, offset: Offset) -> None:

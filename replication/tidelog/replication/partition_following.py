@@ -68,6 +68,10 @@ class FollowingPartition(PartitionReads):
     def __str__(self) -> str:
         return str(self.log.tp)
 
+    def reading_failed(self, error: OSError) -> None:
+        """Somebody who reads slices of the log by himself could not."""
+        self._lost(error)
+
     def _lost(self, error: Exception) -> ErrorCode:
         """The disk failed under the log: the node takes its directory offline."""
         self._host.log_failed(self.log, str(error))
