@@ -153,7 +153,8 @@ class KafkaClient:
         client.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
         seen, start = 0, time.perf_counter()
         while seen < records:
-            seen += len(client.consume(10_000, 0.5))
+            # Never more than are left: the client would wait for them until its time-out.
+            seen += len(client.consume(min(10_000, records - seen), 0.5))
             if time.perf_counter() - start > _WAIT_S:
                 where = client.position(client.assignment())
                 raise PeerFailed(

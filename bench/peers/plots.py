@@ -18,6 +18,9 @@ PICTURES: Final = {
 }
 """By file: the unit, and how the names of its measures begin."""
 
+_WIDE = ("ms", "s")
+"""Units whose values lie so far apart that a straight scale would hide the small ones."""
+
 
 def absence() -> Absence | None:
     try:
@@ -49,7 +52,9 @@ def draw(results: Results, folder: Path, peers: Sequence[str]) -> Iterator[Path]
             continue
         figure, axes = pyplot.subplots(figsize=(9, 1 + 0.5 * len(measures)))
         _bars(axes, results, measures, (SELF, *peers))
-        axes.set_xlabel(f"{unit} (logarithmic)")
+        is_wide = unit in _WIDE
+        axes.set_xscale("log" if is_wide else "linear")
+        axes.set_xlabel(f"{unit} (logarithmic)" if is_wide else unit)
         axes.set_title(f"{name}: three nodes and the client on one machine")
         figure.tight_layout()
         path = folder / f"peers_{name}.png"
@@ -69,6 +74,5 @@ def _bars(axes: Any, results: Results, measures: Sequence[str], peers: Sequence[
             label=peer,
         )
     axes.set_yticks([index + 0.4 - height / 2 for index in range(len(measures))], measures)
-    axes.set_xscale("log")
     axes.invert_yaxis()
     axes.legend()
