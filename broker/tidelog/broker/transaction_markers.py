@@ -80,9 +80,13 @@ class MarkerWriter:
         return markers_response(orders, await self.write_all(orders))
 
     async def write_all(self, orders: Sequence[MarkerOrder]) -> list[list[ErrorCode]]:
-        """Everything is appended at once, and waited for together."""
+        """Everything is appended at once, and waited for together.
+
+        Whoever gives this up does not take the answers with him: the marker may have been written,
+        and who asks again is told by the same answer.
+        """
         begun = [self._write_order(order) for order in orders]
-        return [[await one for one in row] for row in begun]
+        return [[await asyncio.shield(one) for one in row] for row in begun]
 
     def _write_order(self, order: MarkerOrder) -> list[asyncio.Future[ErrorCode]]:
         epochs = order.leader_epochs or (None,) * len(order.refs)

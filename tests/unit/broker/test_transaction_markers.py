@@ -11,7 +11,7 @@ from typing import Any, cast
 from replica_lab import Lab, batch, in_lab
 
 from tidelog.broker.transaction_markers import MarkerSender, MarkerWriter
-from tidelog.broker.transaction_messages import WRITE_TXN_MARKERS, Marker
+from tidelog.broker.transaction_messages import WRITE_TXN_MARKERS, Marker, MarkerOrder
 from tidelog.controller.metadata.image import MetadataImage
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.coordinator.transactions.events import MarkersAnswered, SendMarkers
@@ -246,5 +246,20 @@ def test_an_end_in_the_offsets_topic_is_told_to_the_groups_once_it_is_replicated
         lab.network.heal()
         assert await coordinator.told(1) == {place("__consumer_offsets"): E.NONE}
         assert coordinator.groups.ended == [(0, 9, False)]
+
+    with_coordinator(script)
+
+
+def test_a_call_that_is_given_up_leaves_its_answer_to_the_next() -> None:
+    async def script(lab: Lab, coordinator: Coordinator) -> None:
+        partition = partition_of(lab, 1, "here")
+        await open_transaction(partition)
+        marker = Marker(ProducerId(9), ProducerEpoch(0), True, CoordinatorEpoch(4), 0, decision=1)
+        order = MarkerOrder(marker, (partition.ref,), (partition.leader_epoch,))
+        given_up = asyncio.ensure_future(coordinator.writer.write_all([order]))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        assert await coordinator.writer.write_all([order]) == [[E.NONE]]
+        assert given_up.cancelled()
 
     with_coordinator(script)
