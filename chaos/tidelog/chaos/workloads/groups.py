@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from tidelog.chaos.history import Outcome, Record, Verb
 from tidelog.chaos.workloads.outcomes import outcome_of_commit
@@ -261,11 +263,25 @@ class Groups(Workload):
         for churn in self._churns:
             churn.finish(patience.left_s)
         if not wait_until_committed(self._stage, self._topic, self._watches, patience.left_s):
-            self._stage.recorder.note("not every group had read all when the run ended")
+            self._note_who_has_what()
         for churn in self._churns:
             churn.leave(patience.left_s)
         for watch in self._watches:
             watch.finish(patience.left_s)
+
+    def _note_who_has_what(self) -> None:
+        """Who keeps a partition and does not read it, or whom nobody gave it to."""
+        admin = AdminClient(client_settings(self._stage.bootstrap, "group-inquiry"))
+        said = [
+            _members_of(group, answer)
+            for group, answer in admin.describe_consumer_groups(self._group_names).items()
+        ]
+        read = [
+            f"{watch.name} last heard {dict(sorted(watch.latest.items()))}"
+            for watch in self._watches
+        ]
+        what = "not every group had read all when the run ended"
+        self._stage.recorder.note("; ".join([what, *said, *read]))
 
     def read_back(self, patience_s: float) -> None:
         read_everything(self._stage, self.topics, patience_s)
@@ -274,3 +290,15 @@ class Groups(Workload):
         workers = (self._writer, *self._churns, *self._watches)
         own = [worker.failure for worker in workers if worker.failure]
         return own + [text for churn in self._churns for text in churn.failures]
+
+
+def _members_of(group: str, answer: Future[ConsumerGroupDescription]) -> str:
+    try:
+        found = answer.result(_ASK_S)
+    except (KafkaException, TimeoutError) as error:
+        return f"{group} could not be described: {error}"
+    members = [
+        f"{member.client_id} has {sorted(p.partition for p in member.assignment.topic_partitions)}"
+        for member in found.members
+    ]
+    return f"{group} is {found.state.name.lower()}: {', '.join(members) or 'nobody'}"
