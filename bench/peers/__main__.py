@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
+
 from bench.peers import doubles, limits, machine, plots, profile
 from bench.peers.experiments import EXPERIMENTS, FULL, QUICK, SMALL_LOG_GB, Sample, Scale
 from bench.peers.kafka_client import CONSUMER, PRODUCER
@@ -28,6 +30,7 @@ from bench.peers.rabbitmq_peer import RabbitMQ
 from bench.peers.redis_peer import Redis
 from bench.peers.results import Results, gather, markdown, print_results
 from bench.table import RESULTS, Row, report
+from tidelog.testing.local_cluster import ClusterFailed
 
 PEERS: Final[Mapping[str, Callable[[], Peer]]] = {
     "kafka": Kafka,
@@ -114,7 +117,7 @@ def run(name: str, peers: Sequence[Peer], scale: Scale, results: Results) -> str
         else:
             able = [peer for peer in peers if _is_able(peer, name, results)]
             samples = list(watched(name, EXPERIMENTS[name](able, scale)))
-    except PeerFailed as failure:
+    except (PeerFailed, ClusterFailed, KafkaException, OSError) as failure:
         say(f"{name} failed: {failure}")
         return f"{name}: {failure}"
     results.add(gather(name, at, samples))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +12,7 @@ import pytest
 from bench.peers import __main__ as command
 from bench.peers.experiments import EXPERIMENTS, Sample, longest_gap, percentile, turns
 from bench.peers.kafka_speakers import Kafka, Tidelog
-from bench.peers.peer import Absence
+from bench.peers.peer import Absence, PeerFailed
 from bench.peers.plots import chosen
 from bench.peers.results import Results, gather, markdown, print_results
 
@@ -141,6 +142,20 @@ def test_an_unknown_peer_or_experiment_is_named(capsys: pytest.CaptureFixture[st
         said = capsys.readouterr().err
         assert arguments[1].split(",")[-1] in said
         assert "kafka" in said or "start" in said
+
+
+def test_an_experiment_that_fails_keeps_nothing_and_does_not_end_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> Iterator[Sample]:
+        yield from samples("tidelog", FAST, 1)
+        raise PeerFailed("no tide today")
+
+    monkeypatch.setattr(command, "EXPERIMENTS", {"start": fails})
+    results = Results()
+    failure = command.run("start", [Tidelog()], command.FULL, results)
+    assert failure == "start: no tide today"
+    assert results.measured == []
 
 
 def test_options_scale_the_work() -> None:
