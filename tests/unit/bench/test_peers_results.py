@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from bench.peers import __main__ as command
-from bench.peers.experiments import EXPERIMENTS, Sample, longest_gap, percentile, turns
+from bench.peers.experiments import EXPERIMENTS, FULL, Sample, longest_gap, percentile, turns
 from bench.peers.kafka_speakers import Kafka, Tidelog
 from bench.peers.peer import Absence, PeerFailed
 from bench.peers.plots import chosen
@@ -153,7 +153,7 @@ def test_an_experiment_that_fails_keeps_nothing_and_does_not_end_the_others(
 
     monkeypatch.setattr(command, "EXPERIMENTS", {"start": fails})
     results = Results()
-    failure = command.run("start", [Tidelog()], command.FULL, results)
+    failure = command.run("start", [Tidelog()], FULL, results)
     assert failure == "start: no tide today"
     assert results.measured == []
 
