@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from bench.table import Row, report
@@ -36,6 +38,7 @@ COMMITTERS: Final = 64
 COMMIT_S: Final = 5.0
 MEMBERS: Final = (3, 30, 300)
 LOAD_GOAL_S: Final = 10.0
+MEMORY_GOAL_KB: Final = 4.0
 SESSION_MS: Final = 30_000
 _MEMBER_ID_REQUIRED: Final = 79
 _IN_PROGRESS: Final = 27
@@ -275,11 +278,21 @@ async def commit_all(client: Client, groups: Sequence[str]) -> dict[str, int]:
     return nodes
 
 
-async def failover_s(cluster: LocalCluster, client: Client, groups: Sequence[str]) -> float:
+def resident_bytes(cluster: LocalCluster) -> int:
+    """Of all nodes together: a group is in the memory of one, its coordinator."""
+    running = (node.process for node in cluster.nodes.values())
+    pages = (
+        Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1]
+        for process in running
+        if process is not None
+    )
+    return sum(map(int, pages)) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def failover_s(cluster: LocalCluster, client: Client, nodes: Mapping[str, int]) -> float:
     """Until one group of every partition is answered; then all of them must be."""
-    nodes = await commit_all(client, groups)
     victim = max(set(nodes.values()), key=list(nodes.values()).count)
-    lost = [group for group in groups if nodes[group] == victim]
+    lost = [group for group, node in nodes.items() if node == victim]
     heads = {coordinator_partition(group, OFFSETS_PARTITIONS): group for group in lost}
     began = time.monotonic()
     cluster.kill(victim)
@@ -314,7 +327,11 @@ async def measure(cluster: LocalCluster) -> list[Row]:
         took_s = await rebalance_s(client, members)
         rows.append(Row(f"rebalance of {members} members", took_s, "s"))
     groups = [f"loaded-{number}" for number in range(GROUPS)]
-    took_s = await failover_s(cluster, client, groups)
+    before = resident_bytes(cluster)
+    nodes = await commit_all(client, groups)
+    grown = (resident_bytes(cluster) - before) / GROUPS / 1024
+    rows.append(Row("memory per idle group with 10 offsets", grown, "KB", MEMORY_GOAL_KB, "lower"))
+    took_s = await failover_s(cluster, client, nodes)
     rows.append(Row("failover of 10,000 groups × 10 offsets", took_s, "s", LOAD_GOAL_S, "lower"))
     return rows
 
