@@ -114,7 +114,8 @@ def consume(bootstrap: str, topic: str, count: int) -> float:
     client.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
     seen, start = 0, time.perf_counter()
     while seen < count and time.perf_counter() - start < 60:
-        seen += sum(1 for message in client.consume(min(10_000, count - seen), 0.5) if message.error() is None)
+        found = client.consume(min(10_000, count - seen), 0.5)
+        seen += sum(1 for message in found if message.error() is None)
     took = time.perf_counter() - start
     client.close()
     return seen / took
