@@ -49,9 +49,10 @@ setup-system:  ## install the Debian packages some tests want (root)
 	$(V)/pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+# Three workers for two cores: many tests wait for clusters most of their time.
 .PHONY: test
 test: .venv/.dev  ## run the tests that need neither Docker nor Spark nor Java
-	$(V)/python -m pytest -q -n 2 --dist loadgroup --durations=25 --durations-min=4 -m "not docker and not spark and not java and not slow"
+	$(V)/python -m pytest -q -n 3 --dist loadgroup --durations=25 --durations-min=4 -m "not docker and not spark and not java and not slow"
 
 .PHONY: test-java
 test-java: .venv/.dev build/kafka/.complete  ## run Apache Kafka's own tools against a cluster
