@@ -16,7 +16,7 @@ from shutil import which
 from typing import Final
 
 from bench.peers.kafka_client import KafkaClient
-from bench.peers.nodes import Nodes, listens
+from bench.peers.nodes import Nodes, OfProcesses
 from bench.peers.peer import NODES, Absence, Durability, PeerFailed
 from tidelog.testing.local_cluster import LocalCluster, replicated
 from tidelog.testing.ports import Ports
@@ -98,12 +98,10 @@ _FORMATTING: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 _CLUSTER_ID: Final = "4L6g3nShT-eMCtK--X86sw"
 
 
-class Kafka:
+class Kafka(OfProcesses):
     name = "kafka"
+    patience_s = 600.0
     client: KafkaClient
-
-    def __init__(self) -> None:
-        self._nodes: Nodes | None = None
 
     def absence(self) -> Absence | None:
         if which("java") is None:
@@ -142,7 +140,7 @@ class Kafka:
                 "listeners": f"PLAINTEXT://{HOST}:{kafka[n - 1]},"
                 f"CONTROLLER://{HOST}:{quorum[n - 1]}",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-                "log.dirs": str(self._nodes.home / f"data-{n}"),
+                "log.dirs": str(self._data_dir(n)),
                 **shared,
             }
             config = self._config(n)
@@ -152,27 +150,8 @@ class Kafka:
             subprocess.run(format_it, check=True, capture_output=True)
         self.client = KafkaClient(",".join(f"{HOST}:{port}" for port in kafka))
 
-    def start(self) -> None:
-        for n in range(1, NODES + 1):
-            self.start_node(n)
-        self.await_serving()
-
-    def await_serving(self) -> None:
-        self._running().await_(lambda: all(map(listens, self._ports)), "listening", 600.0)
-
-    def _running(self) -> Nodes:
-        if self._nodes is None:
-            raise PeerFailed("kafka is not running")
-        return self._nodes
-
     def _config(self, node: int) -> Path:
         return self._running().home / f"{node}.properties"
-
-    def pids(self) -> Sequence[int]:
-        return self._running().pids()
-
-    def data_dirs(self) -> Sequence[Path]:
-        return [self._running().home / f"data-{n}" for n in range(1, NODES + 1)]
 
     def leader(self, topic: str) -> int:
         return self.client.leader(topic)
@@ -180,16 +159,8 @@ class Kafka:
     def is_whole(self, topic: str) -> bool:
         return self.client.in_sync(topic) == NODES
 
-    def kill(self, node: int) -> None:
-        self._running().kill(node)
-
     def start_node(self, node: int) -> None:
         self._running().launch(node, _java(*_JVM, "kafka.Kafka", str(self._config(node))))
-
-    def stop(self) -> None:
-        if self._nodes is not None:
-            self._nodes.stop()
-            self._nodes = None
 
 
 def _java(*arguments: str) -> list[str]:

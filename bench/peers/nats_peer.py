@@ -19,7 +19,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any, Final
 
-from bench.peers.nodes import Nodes, listens
+from bench.peers.nodes import Nodes, OfProcesses
 from bench.peers.peer import (
     BUILD,
     NODES,
@@ -240,12 +240,10 @@ async def _drain(reader: Any, records: int) -> int:
     return seen
 
 
-class Nats:
+class Nats(OfProcesses):
     name = "nats"
+    patience_s = 600.0
     client: NatsClient
-
-    def __init__(self) -> None:
-        self._nodes: Nodes | None = None
 
     def absence(self) -> Absence | None:
         if find_server() is None:
@@ -287,30 +285,8 @@ class Nats:
             )
         self.client = NatsClient([f"nats://{HOST}:{port}" for port in self._ports])
 
-    def start(self) -> None:
-        for n in range(1, NODES + 1):
-            self.start_node(n)
-        self.await_serving()
-
-    def await_serving(self) -> None:
-        self._running().await_(lambda: all(map(listens, self._ports)), "listening", 600.0)
-
-    def _running(self) -> Nodes:
-        if self._nodes is None:
-            raise PeerFailed("nats is not running")
-        return self._nodes
-
     def _config(self, node: int) -> Path:
         return self._running().home / f"{node}.conf"
-
-    def _data_dir(self, node: int) -> Path:
-        return self._running().home / f"data-{node}"
-
-    def pids(self) -> Sequence[int]:
-        return self._running().pids()
-
-    def data_dirs(self) -> Sequence[Path]:
-        return [self._data_dir(n) for n in range(1, NODES + 1)]
 
     def leader(self, topic: str) -> int:
         return self.client.leader(topic)
@@ -318,14 +294,6 @@ class Nats:
     def is_whole(self, topic: str) -> bool:
         return self.client.in_sync(topic) == NODES
 
-    def kill(self, node: int) -> None:
-        self._running().kill(node)
-
     def start_node(self, node: int) -> None:
         server = find_server() or "nats-server"
         self._running().launch(node, [server, "-c", str(self._config(node))])
-
-    def stop(self) -> None:
-        if self._nodes is not None:
-            self._nodes.stop()
-            self._nodes = None

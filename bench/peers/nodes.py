@@ -13,13 +13,14 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from bench.peers.peer import PeerFailed
+from bench.peers.peer import NODES, PeerFailed
 
 _END_S: Final = 20.0
 _LAST_WORDS: Final = 2_000
@@ -78,6 +79,51 @@ class Nodes:
         for node in list(self._running):
             self.kill(node)
         shutil.rmtree(self.home, ignore_errors=True)
+
+
+class OfProcesses(ABC):
+    """What peers have in common whose nodes are processes with a port for clients each."""
+
+    name: ClassVar[str]
+    patience_s: ClassVar[float] = 60.0
+    """How long its nodes may take until they listen."""
+
+    def __init__(self) -> None:
+        self._nodes: Nodes | None = None
+        self._ports: list[int] = []
+
+    @abstractmethod
+    def start_node(self, node: int) -> None: ...
+
+    def start(self) -> None:
+        for node in range(1, NODES + 1):
+            self.start_node(node)
+        self.await_serving()
+
+    def await_serving(self) -> None:
+        self._running().await_(lambda: all(map(listens, self._ports)), "listening", self.patience_s)
+
+    def pids(self) -> Sequence[int]:
+        return self._running().pids()
+
+    def data_dirs(self) -> Sequence[Path]:
+        return [self._data_dir(node) for node in range(1, NODES + 1)]
+
+    def kill(self, node: int) -> None:
+        self._running().kill(node)
+
+    def stop(self) -> None:
+        if self._nodes is not None:
+            self._nodes.stop()
+            self._nodes = None
+
+    def _running(self) -> Nodes:
+        if self._nodes is None:
+            raise PeerFailed(f"{self.name} is not running")
+        return self._nodes
+
+    def _data_dir(self, node: int) -> Path:
+        return self._running().home / f"data-{node}"
 
 
 def listens(port: int) -> bool:

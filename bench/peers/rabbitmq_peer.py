@@ -18,7 +18,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any, Final
 
-from bench.peers.nodes import Nodes, listens
+from bench.peers.nodes import Nodes, OfProcesses, listens
 from bench.peers.peer import (
     NODES,
     PARTITIONS,
@@ -189,12 +189,10 @@ def _streams(topic: str, partitions: int) -> list[str]:
     return [f"{topic}-{number}" for number in range(partitions)]
 
 
-class RabbitMQ:
+class RabbitMQ(OfProcesses):
     name = "rabbitmq"
+    patience_s = 120.0
     client: RabbitClient
-
-    def __init__(self) -> None:
-        self._nodes: Nodes | None = None
 
     def absence(self) -> Absence | None:
         if not Path(SERVER).exists() or which("epmd") is None:
@@ -227,7 +225,7 @@ class RabbitMQ:
         self._nodes = Nodes(self.name)
         home, ports = self._nodes.home, Ports()
         drawn = [[ports.draw(HOST).port for _ in range(3)] for _ in range(NODES)]
-        self._streams = [one[0] for one in drawn]
+        self._ports = [one[0] for one in drawn]
         self._mapper = ports.draw(HOST).port
         cookie = home / ".erlang.cookie"
         cookie.write_text("TIDELOGBENCH")
@@ -244,23 +242,13 @@ class RabbitMQ:
                 f"stream.advertised_host = {HOST}\nstream.advertised_port = {stream}\n"
                 f"cluster_formation.peer_discovery_backend = classic_config\n{peers}"
             )
-        self.client = RabbitClient(self._streams[0])
+        self.client = RabbitClient(self._ports[0])
 
     def start(self) -> None:
         nodes = self._running()
         nodes.launch(_PORT_MAPPER, ["epmd", "-port", str(self._mapper)])
         nodes.await_(lambda: listens(self._mapper), "the port mapper")
-        for n in range(1, NODES + 1):
-            self.start_node(n)
-        self.await_serving()
-
-    def await_serving(self) -> None:
-        self._running().await_(lambda: all(map(listens, self._streams)), "listening", 120.0)
-
-    def _running(self) -> Nodes:
-        if self._nodes is None:
-            raise PeerFailed("rabbitmq is not running")
-        return self._nodes
+        super().start()
 
     def pids(self) -> Sequence[int]:
         """The virtual machines, which scripts start."""
@@ -271,17 +259,11 @@ class RabbitMQ:
             if entry.name.isdecimal() and _is_machine_of(entry, groups)
         ]
 
-    def data_dirs(self) -> Sequence[Path]:
-        return [self._running().home / f"data-{n}" for n in range(1, NODES + 1)]
-
     def leader(self, topic: str) -> int:
         raise PeerFailed("rabbitmq: the leader of a stream is not looked up")
 
     def is_whole(self, topic: str) -> bool:
         return True
-
-    def kill(self, node: int) -> None:
-        self._running().kill(node)
 
     def start_node(self, node: int) -> None:
         nodes = self._running()
@@ -296,11 +278,6 @@ class RabbitMQ:
             "RABBITMQ_MNESIA_BASE": str(home / f"data-{node}"),
             "RABBITMQ_LOG_BASE": str(home / f"log-{node}"),
         })  # fmt: skip
-
-    def stop(self) -> None:
-        if self._nodes is not None:
-            self._nodes.stop()
-            self._nodes = None
 
 
 def _is_machine_of(entry: Path, groups: set[int]) -> bool:

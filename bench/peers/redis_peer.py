@@ -16,7 +16,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any, Final
 
-from bench.peers.nodes import Nodes, listens
+from bench.peers.nodes import Nodes, OfProcesses
 from bench.peers.peer import (
     NODES,
     PARTITIONS,
@@ -123,12 +123,9 @@ def _add(redis: Any, topic: str, value: bytes, count: int, first: int) -> int:
     return count
 
 
-class Redis:
+class Redis(OfProcesses):
     name = "redis"
     client: RedisClient
-
-    def __init__(self) -> None:
-        self._nodes: Nodes | None = None
 
     def absence(self) -> Absence | None:
         if which("redis-server") is None:
@@ -171,27 +168,8 @@ class Redis:
             self._config(n).write_text(text)
         self.client = RedisClient(self._ports[0])
 
-    def start(self) -> None:
-        for n in range(1, NODES + 1):
-            self.start_node(n)
-        self.await_serving()
-
-    def await_serving(self) -> None:
-        self._running().await_(lambda: all(map(listens, self._ports)), "listening")
-
-    def _running(self) -> Nodes:
-        if self._nodes is None:
-            raise PeerFailed("redis is not running")
-        return self._nodes
-
     def _config(self, node: int) -> Path:
         return self._running().home / f"{node}.conf"
-
-    def _data_dir(self, node: int) -> Path:
-        return self._running().home / f"data-{node}"
-
-    def pids(self) -> Sequence[int]:
-        return self._running().pids()
 
     def data_dirs(self) -> Sequence[Path]:
         return []  # one file for all streams: what a topic takes cannot be told
@@ -202,13 +180,5 @@ class Redis:
     def is_whole(self, topic: str) -> bool:
         return True
 
-    def kill(self, node: int) -> None:
-        self._running().kill(node)
-
     def start_node(self, node: int) -> None:
         self._running().launch(node, ["redis-server", str(self._config(node))])
-
-    def stop(self) -> None:
-        if self._nodes is not None:
-            self._nodes.stop()
-            self._nodes = None
