@@ -11,6 +11,7 @@ import pytest
 from compose_cluster import PATIENCE_S, ComposeCluster, run
 from confluent_kafka import Consumer, Producer
 from kill_run import Run
+from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -78,10 +79,11 @@ def records(bootstrap: str, topic: str, count: int) -> list[bytes]:
 def test_it_serves_soon(cluster: ComposeCluster) -> None:
     met = "met" if cluster.serving_after_s <= SERVING_GOAL_S else "MISSED"
     print(f"serving {cluster.serving_after_s:.1f} s after `up` (goal {SERVING_GOAL_S:g}: {met})")
-    deadline = time.monotonic() + PATIENCE_S
-    while {cluster.health(node) for node in (1, 2, 3)} != {"healthy"}:
-        assert time.monotonic() < deadline, "the health check does not pass"
-        time.sleep(0.2)
+    until(
+        lambda: {cluster.health(node) for node in (1, 2, 3)} == {"healthy"},
+        "the health check does not pass",
+        within_s=PATIENCE_S,
+    )
 
 
 def test_the_host_and_another_container_share_topics(cluster: ComposeCluster, image: str) -> None:
