@@ -54,6 +54,10 @@ setup-system:  ## install the Debian packages some tests want (root)
 test: .venv/.dev  ## run the tests that need neither Docker nor Spark nor Java
 	$(V)/python -m pytest -q -n 3 --dist loadgroup --durations=25 --durations-min=4 -m "not docker and not spark and not java and not slow"
 
+.PHONY: test-slow
+test-slow: .venv/.dev  ## run the larger share of seeds, clients and faults, for which `make test` is too short
+	$(V)/python -m pytest -q -n 3 --dist loadgroup --durations=10 -m "slow and not docker and not spark and not java"
+
 .PHONY: test-java
 test-java: .venv/.dev build/kafka/.complete  ## run Apache Kafka's own tools against a cluster
 	$(V)/python -m pytest -q -m java tests/java

@@ -48,6 +48,7 @@ def run_local(
     return result, read_history(result.history)
 
 
+@pytest.mark.slow
 def test_a_sound_cluster_loses_nothing(tmp_path: Path) -> None:
     result, history = run_local(tmp_path, (("kill-leader", 1), ("cut", 1)), seed=10)
     assert result.problems == []
@@ -70,6 +71,7 @@ def test_an_acknowledgement_before_replication_is_caught(tmp_path: Path) -> None
     assert name, lost[0].text
 
 
+@pytest.mark.slow
 def test_the_command_loads_a_cluster_that_runs(tmp_path: Path) -> None:
     with LocalCluster(1) as cluster:
         arguments = ["--target", cluster.bootstrap, "--workload", "append", "--faults", ""]

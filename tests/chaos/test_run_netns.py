@@ -16,6 +16,7 @@ from tidelog.chaos.verdict import judge
 pytestmark = pytest.mark.xdist_group("chaos")
 
 
+@pytest.mark.slow
 def test_a_sound_cluster_loses_nothing_in_namespaces(
     tmp_path: Path, require: Callable[[str], None]
 ) -> None:

@@ -39,6 +39,7 @@ def test_the_programs_of_the_client(cluster: LocalCluster) -> None:
         assert found.returncode == 0, program + found.stdout + found.stderr
 
 
+@pytest.mark.slow
 def test_the_tests_of_testing(tmp_path: Path) -> None:
     for number, program in enumerate(programs("TESTING.md")):
         (tmp_path / f"test_{number}.py").write_text(program, encoding="utf-8")

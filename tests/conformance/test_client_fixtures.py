@@ -104,6 +104,7 @@ def write_project(folder: Path, tests: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("project", EXAMPLES, ids=lambda path: path.parent.name)
 def test_an_example_project_passes(project: Path) -> None:
     found = run_pytest(project.parent)

@@ -22,6 +22,7 @@ from group_run import (
     create_topic,
     unread,
 )
+from slow_tests import slow_after
 from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
@@ -35,13 +36,13 @@ COOPERATIVE = partial(ConfluentMember, partition_assignment_strategy="cooperativ
 CONSUMER = partial(ConfluentMember, group_protocol="consumer")
 
 GROUPS: dict[str, Sequence[MakeMember]] = {
-    "all-clients": (CLASSIC, KafkaPythonMember, AiokafkaMember),
     "cooperative-sticky": (COOPERATIVE, COOPERATIVE, COOPERATIVE),
     "consumer-protocol": (CONSUMER, CONSUMER, CONSUMER),
+    "all-clients": (CLASSIC, KafkaPythonMember, AiokafkaMember),
 }
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", slow_after(1, [*GROUPS]))
 def test_nothing_stays_unread_while_members_and_the_coordinator_go(
     cluster: LocalCluster, group: str
 ) -> None:

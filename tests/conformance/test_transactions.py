@@ -162,7 +162,7 @@ def test_kafka_python_copies_exactly_once(cluster: LocalCluster) -> None:
     ("kit", "faults"),
     [
         ("confluent", [Fault.TRANSACTION_COORDINATOR, Fault.COPIER]),
-        ("kafka-python", [Fault.COPIER, Fault.LEADER]),
+        pytest.param("kafka-python", [Fault.COPIER, Fault.LEADER], marks=pytest.mark.slow),
     ],
 )
 def test_a_copier_copies_exactly_once_though_it_and_brokers_are_killed(

@@ -11,6 +11,7 @@ from tidelog.storage.cleaner.offset_map import OffsetMap
 SEEDS = [("groups-cleaned", 2), ("transactions-cleaned", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), SEEDS)
 def test_coordinators_find_what_they_wrote(kind: str, seed: int) -> None:
     result = run_one(kind, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from slow_tests import slow_after
 
 from tidelog.replication.partition import Partition
 from tidelog.simulation.runner import describe_failure, run_one
@@ -11,7 +12,7 @@ from tidelog.storage.cleaner.cleaning import NO_FLOOR
 SEEDS = range(1, 7)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_after(2, SEEDS))
 def test_no_deleted_key_comes_back(seed: int) -> None:
     result = run_one("compaction", seed)
     assert result.failure is None, describe_failure(result)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sim_lab import STEADY, THREE, SimLab, simulate, with_settings
+from slow_tests import slow_after
 
 from tidelog.simulation.history import Violation
 from tidelog.simulation.log_scan import LogScan
@@ -31,7 +32,7 @@ async def restart_all_down(lab: SimLab) -> None:
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", slow_after(1, [1, 2, 3]))
 def test_a_failed_fsync_costs_the_node_its_place_until_it_has_fetched_again(
     who: str, seed: int
 ) -> None:
@@ -54,7 +55,7 @@ def test_a_failed_fsync_costs_the_node_its_place_until_it_has_fetched_again(
     simulate(scenario, seed=seed, workload=CARELESS, failing=(1, 2, 3))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", slow_after(1, [1, 2]))
 def test_with_a_second_directory_only_the_broken_one_goes_offline(seed: int) -> None:
     async def scenario(lab: SimLab) -> None:
         await lab.begin()
@@ -111,7 +112,7 @@ def test_a_disk_that_hangs_for_a_moment_costs_nothing() -> None:
     simulate(scenario)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", slow_after(1, [1, 2, 3]))
 def test_a_full_disk_refuses_and_goes_on_when_there_is_room(seed: int) -> None:
     async def scenario(lab: SimLab) -> None:
         await lab.begin()
@@ -149,7 +150,7 @@ def flip_in_log(lab: SimLab, node: int, offset_from_end: int) -> int:
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", slow_after(1, [1, 2, 3]))
 def test_a_flipped_bit_that_recovery_finds_is_fetched_again(who: str, seed: int) -> None:
     """Hazards 14 and 41: whoever finds damage does not lead while a sound one is there."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from slow_tests import slow_after
 
 from tidelog.simulation import World, run_simulation
 from tidelog.simulation.fault_schedule import Budget, FaultSchedule
@@ -20,7 +21,7 @@ from tidelog.simulation.workload import TOPIC, WorkloadPlan
 SEEDS = range(1, 5)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_after(2, SEEDS))
 def test_groups(seed: int) -> None:
     result = run_one("groups", seed)
     assert result.failure is None, describe_failure(result)

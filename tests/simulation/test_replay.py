@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from slow_tests import slow_after
 
 from tidelog.simulation import runner
 from tidelog.simulation.__main__ import main
@@ -24,10 +25,14 @@ SCRIPT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("kind", "seed"), [("quorum", 3), ("cluster", 4), ("groups", 15), ("transactions", 8)]
-)
-def test_a_seed_replays_in_another_process_whatever_its_hash_seed(kind: str, seed: int) -> None:
+REPLAYED = [("cluster", 4), ("quorum", 3), ("groups", 15), ("transactions", 8)]
+
+
+@pytest.mark.parametrize("kind_and_seed", slow_after(1, REPLAYED), ids=str)
+def test_a_seed_replays_in_another_process_whatever_its_hash_seed(
+    kind_and_seed: tuple[str, int],
+) -> None:
+    kind, seed = kind_and_seed
     # In this process the hash seed is the system's choice, or pytest's.
     elsewhere = subprocess.run(
         [sys.executable, "-c", SCRIPT, kind, str(seed)],
@@ -90,6 +95,7 @@ def test_failures_are_counted_and_make_the_command_fail(
     assert "FAILED broken seed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_command_runs_seeds_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--kind", "quorum", "--seed", "1", "--count", "3"]) == 0
     out = capsys.readouterr().out
@@ -103,6 +109,7 @@ def test_time_is_a_limit_too() -> None:
     assert "seeds from 1 on, 0 failed" in out.getvalue()
 
 
+@pytest.mark.slow
 def test_a_look_at_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--kind", "quorum", "--seed", "2", "--trace"]) == 0
     told = capsys.readouterr()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sim_lab import APART, STEADY, THREE, SimLab, simulate
+from slow_tests import slow_after
 
 from tidelog.kernel.errors import ErrorCode
 from tidelog.simulation import LinkQuality, kafka_messages
@@ -19,7 +20,7 @@ SPARSE = replace(STEADY, pause_s=0.3)
 # --- power -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 5)))
 def test_power_loss_of_all_nodes_loses_nothing_acknowledged(seed: int) -> None:
     """Hazard 13: an acknowledgement waits for fsync on every member of the ISR."""
 
@@ -36,7 +37,7 @@ def test_power_loss_of_all_nodes_loses_nothing_acknowledged(seed: int) -> None:
     simulate(scenario, seed=seed, workload=CARELESS)
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 4)))
 def test_power_loss_of_one_after_the_other(seed: int) -> None:
     async def scenario(lab: SimLab) -> None:
         await lab.begin()
@@ -54,7 +55,7 @@ def test_power_loss_of_one_after_the_other(seed: int) -> None:
 # --- kills -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 4)))
 def test_the_active_controller_and_the_leader_killed_together_fail_over_as_one_alone(
     seed: int,
 ) -> None:
@@ -79,7 +80,7 @@ def test_the_active_controller_and_the_leader_killed_together_fail_over_as_one_a
     simulate(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 4)))
 def test_the_active_controller_and_another_brokers_process_die_at_once(seed: int) -> None:
     async def scenario(lab: SimLab) -> None:
         await lab.begin()
@@ -113,7 +114,7 @@ def test_a_killed_leader_is_replaced_well_within_a_session() -> None:
     simulate(scenario)
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 4)))
 def test_two_fast_elections_leave_one_history(seed: int) -> None:
     """Hazard 2: leaders that wrote what they could not replicate, one after the other."""
 
@@ -145,7 +146,7 @@ def test_two_fast_elections_leave_one_history(seed: int) -> None:
 # --- stops -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pause_s", [1.0, 2.5, 5.0, 12.0, 20.0])
+@pytest.mark.parametrize("pause_s", slow_after(2, [2.5, 12.0, 1.0, 5.0, 20.0]))
 def test_a_leader_that_is_stopped_and_goes_on_later(pause_s: float) -> None:
     async def scenario(lab: SimLab) -> None:
         await lab.begin()
@@ -199,7 +200,7 @@ def test_a_leader_that_was_replaced_unheard_sends_consumers_away() -> None:
 
 
 @pytest.mark.parametrize(("plan", "stall_s"), [(APART, 2.5), (THREE, 2.4)], ids=["apart", "one"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", slow_after(1, [1, 2]))
 def test_a_stall_of_the_active_controller_fences_nobody(
     plan: ClusterPlan, stall_s: float, seed: int
 ) -> None:
@@ -245,7 +246,7 @@ def test_a_node_that_is_asked_to_stop_hands_over_first() -> None:
     simulate(scenario)
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 5)))
 def test_a_retry_is_recognised_after_all_nodes_were_stopped_and_started(seed: int) -> None:
     """Hazard 24: a snapshot knows one batch of each producer; the last five are in the log."""
 
@@ -269,7 +270,7 @@ def test_a_retry_is_recognised_after_all_nodes_were_stopped_and_started(seed: in
 # --- wiped disks -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 4)))
 def test_a_wiped_node_returns(seed: int) -> None:
     """Hazards 7 and 40: it is another directory, which neither votes nor counts at first."""
 
@@ -292,7 +293,7 @@ def test_a_wiped_node_returns(seed: int) -> None:
     simulate(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 5)))
 def test_a_report_that_was_under_way_does_not_admit_a_wiped_follower(seed: int) -> None:
     """Hazard 6 (KIP-903): the report speaks of an incarnation that is gone."""
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from sim_lab import STEADY, SimLab, simulate
 from sim_transactions import Deeds, Refused, Transactor, committed_records
+from slow_tests import slow_after
 
 from tidelog.coordinator.partitioning import coordinator_partition
 from tidelog.kernel.errors import ErrorCode
@@ -124,7 +125,7 @@ def committed(lab: TransactionLab) -> int:
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["old", "new"])
-@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 3)))
 def test_transactions_survive_the_death_of_coordinators_and_leaders(
     seed: int, is_new: bool
 ) -> None:
@@ -153,7 +154,7 @@ def test_transactions_survive_the_death_of_coordinators_and_leaders(
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["old", "new"])
-@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 3)))
 def test_a_zombie_is_fenced_and_leaves_nothing(seed: int, is_new: bool) -> None:
     """Hazard 31: it goes on writing when its successor has begun."""
 
@@ -174,7 +175,7 @@ def test_a_zombie_is_fenced_and_leaves_nothing(seed: int, is_new: bool) -> None:
     run(scenario, seed, is_new=is_new)
 
 
-@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 3)))
 def test_a_delayed_end_does_not_end_the_next_transaction(seed: int) -> None:
     """Hazard 29: one epoch for each transaction (KIP-890)."""
 
@@ -196,7 +197,7 @@ def test_a_delayed_end_does_not_end_the_next_transaction(seed: int) -> None:
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["old", "new"])
-@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 3)))
 def test_what_nobody_ends_is_aborted_though_the_coordinator_dies(seed: int, is_new: bool) -> None:
     """Hazard 28: the last stable offset stalls for the time-out of the transaction, no longer."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from tidelog.cli.app import app
@@ -20,6 +22,14 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True, scope="session")
+def commands_are_built_once() -> Iterator[None]:
+    """The runner builds the whole tree of commands for every call, which takes most of its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", functools.cache(get_command))
+        yield
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import random
 import pytest
 from raft_checks import Violation
 from raft_network import Faults, Host, Network, run_seed
+from slow_tests import slow_after
 
 from tidelog.controller.raft.events import PeerStreamReset
 from tidelog.controller.raft.model import Term
@@ -18,9 +19,11 @@ from tidelog.controller.raft.roles import Role
 GROUPS = [range(start, start + 10) for start in range(0, 250, 10)]
 
 
-@pytest.mark.parametrize("seeds", GROUPS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
-def test_nothing_is_lost_and_the_quorum_recovers(seeds: range) -> None:
-    for seed in seeds:
+@pytest.mark.parametrize(
+    "numbers", slow_after(8, GROUPS), ids=lambda numbers: f"{numbers[0]}-{numbers[-1]}"
+)
+def test_nothing_is_lost_and_the_quorum_recovers(numbers: range) -> None:
+    for seed in numbers:
         run_seed(seed)
 
 
