@@ -57,6 +57,19 @@ def test_forked_nodes_start_with_nothing_of_others() -> None:
     assert of_others(ran.stdout) == launcher
 
 
+def test_a_controller_alone_loads_nothing_of_brokers() -> None:
+    program = (
+        "import sys; from tidelog.broker import process; process.load_modules(is_broker=False); "
+        "print(*sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(ran.stdout.split())
+    assert "tidelog.broker.controller_role" in loaded
+    assert not loaded & {"tidelog.broker.broker_role", "tidelog.replication.replicas", "kio.index"}
+
+
 def test_whose_a_module_is() -> None:
     assert of_others("os typing typerx rich rich.console numpy") == {
         "rich", "rich.console", "numpy",

@@ -10,9 +10,8 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.broker_role import BrokerRole
 from tidelog.broker.controller_role import ControllerRole
 from tidelog.broker.directories import metadata_directory, own_directories
 from tidelog.broker.metrics.state_changes import StateChanges
@@ -27,6 +26,9 @@ from tidelog.kernel.settings.checks import endpoints
 from tidelog.storage.format import read_identity
 from tidelog.storage.log_dir import LogDirectory, LogDirLocked, open_directory
 from tidelog.storage.names import LOCK
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker_role import BrokerRole
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +71,7 @@ class Node:
             self.controller = await self._open_controller()
             self.controller.serve(self._ports)
         if "broker" in self.roles:
-            self.broker = BrokerRole(
-                self._settings,
-                self._identity,
-                self._endpoints,
-                self._directories,
-                self._ports,
-                self.fail,
-            )
+            self.broker = self._open_broker()
             self.broker.client.feed.subscribe(self.state_changes.note)
             self.broker.serve_peers()
         rpc = self._endpoints.rpc
@@ -87,6 +82,19 @@ class Node:
             self.controller.start(self.fail)
         if self.broker is not None:
             await self._until_done_or_failed(self.broker.start())
+
+    def _open_broker(self) -> BrokerRole:
+        # Late: a node that is only a controller does not load what brokers need, which is much.
+        from tidelog.broker.broker_role import BrokerRole
+
+        return BrokerRole(
+            self._settings,
+            self._identity,
+            self._endpoints,
+            self._directories,
+            self._ports,
+            self.fail,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set, or something happens that the node cannot survive."""

@@ -42,10 +42,10 @@ _NODE_MODULES: Final = (
     "tidelog.kernel.real.listener",
     "tidelog.kernel.real.peer_server",
     "tidelog.kernel.real.peers",
-    "kio.index",
-    "kio.serial",
 )
 """Loaded when it is clear that a node will run, and not by whoever only asks for help."""
+_BROKER_MODULES: Final = ("tidelog.broker.broker_role", "kio.index", "kio.serial")
+"""A node that is only a controller does without these, and is the smaller for it."""
 EXIT_GAVE_UP: Final = 1
 EXIT_USAGE: Final = 2
 
@@ -66,15 +66,15 @@ def main(argv: Sequence[str]) -> int:
     for warning in loaded.warnings:
         log.warning("%s", warning)
     _raise_file_limit()
-    load_modules()
+    load_modules(is_broker="broker" in loaded.settings.get_list("process.roles"))
     return _run(loaded.settings)
 
 
-def load_modules() -> None:
+def load_modules(*, is_broker: bool = True) -> None:
     """Import all that a node needs. Starts no thread, so that a process may fork afterwards."""
     keep_hypothesis_out()
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own log tells of every peer that ends
-    for name in _NODE_MODULES:
+    for name in _NODE_MODULES + (_BROKER_MODULES if is_broker else ()):
         import_module(name)
 
 
