@@ -9,6 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import Phase, settings
+
+# For mutants: that something fails is all one wants to know, and making it small takes minutes.
+settings.register_profile("as-found", phases=set(Phase) - {Phase.shrink, Phase.explain})
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,7 @@ def _try(detector: str, folder: str) -> str | None:
     if kind in _SEED_KINDS and seed.isdecimal():
         run = _python(folder, "-c", _SEED, kind, seed)
         return run.stdout.strip()[:150] or None if run.returncode else None
-    run = _python(
-        folder, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", detector
-    )
+    run = _python(folder, "-m", "pytest", *_PYTEST_OPTIONS, detector)
     if run.returncode == 0:
         return None
     if run.returncode != 1:
@@ -70,6 +68,9 @@ def _try(detector: str, folder: str) -> str | None:
     return failed[0].split("::", 1)[-1][:150] if failed else "failed"
 
 
+_PYTEST_OPTIONS = (
+    "-q", "-x", "--no-header", "-p", "no:cacheprovider", "--hypothesis-profile=as-found",
+)  # fmt: skip
 _SEED = (
     "import sys; from tidelog.simulation.runner import run_one;"
     " result = run_one(sys.argv[1], int(sys.argv[2]));"
