@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -203,14 +204,24 @@ class ControllerClient:
         return self.state
 
     async def shut_down(self, *, timeout_ms: float) -> bool:
-        """Hand leadership over and return when the broker may stop; whether it was in time."""
+        """Hand leadership over and return when the broker may stop; whether it was in time.
+
+        If no controller is heard for a session there is none to wait for: all nodes were told to
+        stop, and most have done so.
+        """
         self._step(ShutdownRequested())
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self.wait_for_state(BrokerState.SHUTTING_DOWN)
-        except TimeoutError:
-            self._step(ShutdownTimedOut())
-            return False
+        begun_ms = self._clock.monotonic_ms()
+        while self.state is not BrokerState.SHUTTING_DOWN:
+            now_ms = self._clock.monotonic_ms()
+            since_ms = now_ms - begun_ms
+            silent_ms = min(since_ms, self._reach.since_ms(now_ms))
+            left_ms = min(timeout_ms - since_ms, self._session_ms - silent_ms)
+            if left_ms <= 0:
+                self._step(ShutdownTimedOut())
+                return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._state_changed.wait()
         return True
 
     # Calls to the active controller.

@@ -510,13 +510,19 @@ def test_controlled_shutdown_hands_leadership_over_first() -> None:
     simulate(scenario)
 
 
-def test_a_shutdown_without_a_quorum_takes_its_time_and_ends() -> None:
+@pytest.mark.parametrize("timeout_ms", [1_000, 60_000])
+def test_a_shutdown_without_a_quorum_takes_its_time_and_ends(timeout_ms: int) -> None:
+    """The time it was given or a session, whichever is shorter."""
+
     async def scenario(cluster: SimCluster) -> None:
         await cluster.start(11)
         cluster.log.depose()
         client = cluster.brokers[11].client
-        assert not await client.shut_down(timeout_ms=5_000)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        assert not await client.shut_down(timeout_ms=timeout_ms)
         assert client.state is BrokerState.SHUTTING_DOWN
+        assert loop.time() - begun == pytest.approx(min(timeout_ms / 1000, 3.0), abs=0.2)
 
     simulate(scenario)
 
