@@ -157,8 +157,8 @@ MUTANTS = [
         "swap-into-another-log",
         "a truncated log gets its old records back",
         f"{ROOM}/cleaner/cleaning.py",
-        "        changed = self._pass.abort_reason or self._what_changed()\n",
-        "        changed = self._pass.abort_reason\n",
+        "        changed = self.abort_reason or self._what_changed()\n",
+        "        changed = self.abort_reason\n",
         (PASS,),
     ),
     Mutant(

@@ -197,6 +197,14 @@ MUTANTS = [
         ("tests/unit/replication/test_cluster_faults.py",),
     ),
     Mutant(
+        "a-wrong-length-ends-the-segment",
+        "hazard 14",
+        "storage/tidelog/storage/segment.py",
+        "        if end != size:\n",
+        "        if end > size:\n",
+        (_STORAGE, "transactions:1773"),
+    ),
+    Mutant(
         "admitted-on-the-unflushed-end",
         "hazard 38",
         "replication/tidelog/replication/remote_replica.py",

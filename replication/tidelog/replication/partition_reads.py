@@ -22,6 +22,7 @@ from tidelog.replication.waiting import FetchWaiter, Want
 from tidelog.storage.epoch_cache import UNDEFINED_END, EpochEnd
 from tidelog.storage.log import Log
 from tidelog.storage.read import FoundByTime
+from tidelog.wire.errors import MalformedBatch
 
 
 class PartitionReads:
@@ -212,6 +213,8 @@ class PartitionReads:
                     found = self._find(timestamp)
                 except OSError as error:
                     return o.ListedOffset(self._lost(error))
+                except MalformedBatch:
+                    return o.ListedOffset(ErrorCode.CORRUPT_MESSAGE)
         if found is not None and found.offset < last:
             return o.ListedOffset(ErrorCode.NONE, found.offset, found.timestamp, found.leader_epoch)
         return o.ListedOffset(ErrorCode.NONE if is_known else ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -30,6 +30,7 @@ RETRY_S: Final = 0.100
 TRANSACTION_TIMEOUT_MS: Final = 5_000
 _ANSWER_S: Final = 5.0
 _END: Final = "EndTxn"
+_PRODUCE: Final = "Produce"
 
 _AGAIN: Final = ELSEWHERE | {
     E.CONCURRENT_TRANSACTIONS, E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION,
@@ -175,7 +176,7 @@ class Transactor:
                     raise NotSent("no leader is known")
                 answer = await self.client.call(known.leader, request, _ANSWER_S)
                 (row,) = answer.responses[0].partition_responses
-                if self._is_granted(ErrorCode(int(row.error_code)), f"Produce to {partition}"):
+                if self._is_granted(ErrorCode(int(row.error_code)), f"{_PRODUCE} to {partition}"):
                     return
             except NoAnswer:
                 pass
@@ -191,7 +192,10 @@ class Transactor:
         is_wrong_end = self.is_new and what == _END and code is E.INVALID_TXN_STATE
         if code in _FENCED or is_wrong_end:
             raise Fenced(f"{self.life}: {what} was answered {code.name}")
-        if code is E.TRANSACTION_ABORTABLE:
+        # While a leader asked the coordinator about a batch, the transaction was ended by another:
+        # its marker was here before the answer.
+        is_too_late = what.startswith(_PRODUCE) and code is E.INVALID_TXN_STATE
+        if code is E.TRANSACTION_ABORTABLE or is_too_late:
             raise MustAbort(what)
         if code is not E.NONE and code not in _AGAIN:
             raise Violation(f"{self.transaction} of {self.who}: {what} was answered {code.name}")

@@ -12,7 +12,7 @@ Owner: the run of one seed, from outside of all processes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,7 @@ from tidelog.simulation.history import History, PartitionName, Violation
 from tidelog.simulation.partition_checks import newest_image
 from tidelog.simulation.random import SimRandom
 from tidelog.simulation.sim_client import SimKafkaClient
-from tidelog.simulation.sim_transactor import TRANSACTION_TIMEOUT_MS, Deeds, Transactor
+from tidelog.simulation.sim_transactor import RETRY_S, TRANSACTION_TIMEOUT_MS, Deeds, Transactor
 from tidelog.simulation.transaction_clients import Copier, Writer, name_of
 from tidelog.simulation.workload import create_topic
 from tidelog.testing.checkers import Outcome, Poll, TransactionalHistory, check_transactional_log
@@ -173,24 +173,33 @@ class TransactionWorkload:
         """New copiers, one per partition, copy all there is; writers go on meanwhile."""
         if self._churn is not None:
             self._churn.cancel()
-        copiers: list[Copier] = []
+        drained = [s for s in self.seats if s.copied is not None and s.host.endswith("0")]
         for seat in self.seats:
             self._cluster.network.resume(seat.host)
-            if seat.copied is not None and seat.host.endswith("0"):
+            if seat in drained:
                 await self._fill(seat)
-                assert seat.copier is not None
-                copiers.append(seat.copier)
+        refilling = asyncio.get_running_loop().create_task(self._refill(drained))
 
         def is_copied() -> bool:
-            return all(one.position == ends[index] for index, one in enumerate(copiers))
+            return _positions(drained) == [ends[index] for index in range(len(drained))]
 
         try:
             await self._cluster.until(is_copied, "", within_s)
         except TimeoutError:
-            at = [one.position for one in copiers]
             raise Violation(
-                f"copiers are at {at} of {ends} after {within_s:g} s without faults"
+                f"copiers are at {_positions(drained)} of {ends}"
+                f" after {within_s:g} s without faults"
             ) from None
+        finally:
+            refilling.cancel()
+
+    async def _refill(self, seats: Sequence[Seat]) -> None:
+        """One that was about to begin when the faults were over may fence those that drain."""
+        while True:
+            for seat in seats:
+                if seat.is_empty:
+                    await self._fill(seat)
+            await asyncio.sleep(RETRY_S)
 
     async def abandon(self) -> None:
         """Everybody vanishes; what they leave open is ended in time (hazard 28)."""
@@ -237,3 +246,7 @@ class TransactionWorkload:
             copied = [value.split(":", 1)[1] for _, value in final[COPIES, index]]
             if copied != wanted:
                 raise Violation(f"{COPIES}-{index} has {copied}, its source {wanted}")
+
+
+def _positions(seats: Sequence[Seat]) -> list[int]:
+    return [-1 if seat.copier is None else seat.copier.position for seat in seats]

@@ -501,18 +501,18 @@ class Log(CompactableLog):
         self._refuse_if_failed()
         if offset >= self.end_offset:
             return False
-        end = self.segments[self.segments.floor_index(offset)].end_below(offset)
-        if offset < self.segments[0].base_offset or end < self.log_start:
-            self.truncate_fully_and_start_at(min(offset, self.log_start), now_ms)
-            return True
         try:
+            end = self.segments[self.segments.floor_index(offset)].end_below(offset)
+            if offset < self.segments[0].base_offset or end < self.log_start:
+                self.truncate_fully_and_start_at(min(offset, self.log_start), now_ms)
+                return True
             self._announce_truncation(end)
             self._remove_segments_above(offset)
             self.segments.active.make_active()
             self.segments.active.truncate_to(offset)
             self.segments.active.file.sync()
             self._after_truncation(end)
-        except OSError as error:
+        except (OSError, CorruptBatch) as error:
             self.fail(f"truncation failed: {error}")
             raise LogFailed(f"{self.tp}: {self.failure}") from error
         return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import LeaderEpoch, Offset, TimestampMs
 from tidelog.storage import read as reading
@@ -9,6 +11,9 @@ from tidelog.storage.epoch_cache import EpochCache
 from tidelog.storage.read import FoundByTime, LogRead
 from tidelog.storage.segments import SegmentList
 from tidelog.storage.txn_index import AbortedTxn
+from tidelog.wire.errors import CorruptBatch
+
+_log = logging.getLogger(__name__)
 
 
 class ReadableLog:
@@ -29,13 +34,17 @@ class ReadableLog:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if offset >= limit:
             return LogRead(None, self.segments.active.base_offset, 0)
-        return reading.read_slice(
-            self.segments,
-            offset,
-            None if limit >= self.end_offset else limit,
-            max_bytes,
-            whole_first=whole_first,
-        )
+        try:
+            return reading.read_slice(
+                self.segments,
+                offset,
+                None if limit >= self.end_offset else limit,
+                max_bytes,
+                whole_first=whole_first,
+            )
+        except CorruptBatch as error:
+            _log.warning("offset %d cannot be found: %s", offset, error)
+            return ErrorCode.CORRUPT_MESSAGE
 
     def aborted_transactions(self, offset: Offset, read: LogRead) -> list[AbortedTxn]:
         return reading.aborted_transactions(self.segments, offset, read, self.end_offset)

@@ -29,6 +29,7 @@ from tidelog.storage.names import (
 from tidelog.storage.scan import scan_headers
 from tidelog.storage.txn_index import TxnIndex
 from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_header
+from tidelog.wire.errors import CorruptBatch
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _RECENT_BATCHES: Final = 1024
@@ -402,10 +403,17 @@ class Segment:
         if found is not None:
             position, end = found
             return position, (self.size if end is None else end) - position
-        start = self.start_before(offset)
-        for position, header in scan_headers(self.file, start, self.size, chunk_bytes=4096):
+        size, end = self.size, self.start_before(offset)
+        for position, header in scan_headers(self.file, end, size, chunk_bytes=4096):
             if header.base_offset + header.last_offset_delta >= offset:
                 return position, header.size
+            end = position + header.size
+        if end != size:
+            # No checksum covers a batch's length. Taken for the end of the segment, a wrong one
+            # would hide the batches behind it: a follower would go on without them.
+            raise CorruptBatch(
+                f"{self.path(LOG_SUFFIX)}: the batch at {end} goes on behind its end"
+            )
         return None
 
     def start_before(self, offset: Offset) -> int:

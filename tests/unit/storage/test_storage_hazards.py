@@ -94,6 +94,34 @@ def test_the_page_cache_policy_counts_what_is_written() -> None:
     assert (log.flushed_end, log.recovery_point) == (2, 0)
 
 
+def log_with_a_wrong_length() -> Log:
+    """Three segments; in the first the first of three batches claims to be 16 KB longer."""
+    disk = SimDisk()
+    log = new_log(disk)
+    for number in range(9):
+        if number in (3, 6):
+            log.roll(Offset(number), NOW)
+        append(log, b"%d" % number)
+    log.flush_now()
+    disk.flip_bit(segment_file(PARTITION, Offset(0), ".log"), 10, 6)
+    log, _ = open_at(disk, small_config(), was_clean=True)
+    return log
+
+
+def test_14_a_wrong_length_does_not_hide_what_is_behind_it() -> None:
+    """No checksum covers it. A follower that asks for 1 would be given 3, and go on from there."""
+    log = log_with_a_wrong_length()
+    assert log.read(Offset(1), log.end_offset, 1_000) is ErrorCode.CORRUPT_MESSAGE
+    behind = log.read(Offset(3), log.end_offset, 1_000)
+    assert isinstance(behind, LogRead) and behind.records is not None
+
+
+def test_14_a_log_that_cannot_be_cut_where_it_must_be_fails() -> None:
+    log = log_with_a_wrong_length()
+    with pytest.raises(LogFailed, match="goes on behind its end"):
+        log.truncate_to(Offset(1), NOW)
+
+
 def test_a_truncation_lowers_a_flush_that_is_under_way() -> None:
     """Else the offsets that are written again would count as flushed without an fsync."""
     disk = SimDisk()
