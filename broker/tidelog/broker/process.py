@@ -66,6 +66,7 @@ def main(argv: Sequence[str]) -> int:
     for warning in loaded.warnings:
         log.warning("%s", warning)
     _raise_file_limit()
+    _settle_allocator()
     load_modules(is_broker="broker" in loaded.settings.get_list("process.roles"))
     return _run(loaded.settings)
 
@@ -117,6 +118,12 @@ def _raise_file_limit() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     log.info("may open %d files", hard)
+
+
+def _settle_allocator() -> None:
+    from tidelog.kernel.real.allocator import keep_large_blocks
+
+    keep_large_blocks()
 
 
 def _run(settings: Settings) -> int:
