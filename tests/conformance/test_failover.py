@@ -9,6 +9,7 @@ import pytest
 from client_kits import KITS, Got, Kit, Sent
 from confluent_kafka.admin import AdminClient, NewTopic
 from kill_run import Outcome, run_kills, run_pauses
+from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -44,7 +45,10 @@ def test_clients_go_on_through_a_kill(cluster: LocalCluster, name: str) -> None:
     portions = [[Sent(None, f"{p}-{i}".encode()) for i in range(50)] for p in range(6)]
     reading = Reading(kit, topic, sum(map(len, portions)))
     reading.start()
-    victim = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+    listed = until(  # the broker that is asked need not have heard of the topic yet
+        lambda: admin.list_topics(topic, timeout=10).topics[topic].partitions, f"{topic} is known"
+    )
+    victim = listed[0].leader
     for number, portion in enumerate(portions):
         if number == 2:
             cluster.kill(victim)
