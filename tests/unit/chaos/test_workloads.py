@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from tidelog.chaos.history import Event, Note, Operation, Outcome, Record, Verb
 from tidelog.chaos.recorder import Recorder, Totals
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
+from tidelog.chaos.workloads.copier import Attempt, Copier
 from tidelog.chaos.workloads.outcomes import outcome_of_append, outcome_of_commit
 from tidelog.chaos.workloads.pace import Pace
 from tidelog.chaos.workloads.patience import Patience, within
-from tidelog.chaos.workloads.stage import Stage, Worker, client_settings
+from tidelog.chaos.workloads.stage import Stage, TopicPlan, Worker, client_settings
 from tidelog.chaos.workloads.values import ForeignRecord, decode_value, encode_value
 
 KEYS = st.text(
@@ -178,3 +180,41 @@ def test_patience_is_for_several_steps_together() -> None:
     assert patience.left_s == 20.0
     now_s = 170.0
     assert patience.left_s == 10.0, "the last step gets a moment, too"
+
+
+class Answering:
+    """A producer whose cluster answers while more is being written."""
+
+    def __init__(self) -> None:
+        self._unanswered: list[tuple[str, Any]] = []
+
+    def produce(self, topic: str, value: bytes, key: str, **more: Any) -> None:
+        self._unanswered.append((key, more["on_delivery"]))
+
+    def poll(self, timeout_s: float) -> None:
+        if len(self._unanswered) > 2:
+            key, answer = self._unanswered.pop(0)
+            answer(None, At(int(key)))
+
+
+class At:
+    """A message that was delivered."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+
+def test_an_answer_is_noted_for_the_record_it_is_about() -> None:
+    events: list[Event] = []
+    stage = Stage("nowhere:1", Recorder(events.append))
+    copier = Copier(stage, TopicPlan("in", 1), TopicPlan("out", 1), "copiers", "copier-1")
+    attempt = Attempt("copier-1-1", 0.0)
+    producer: Any = Answering()
+    for number in range(20):
+        copier._write(producer, Record("in", 0, number, str(number), number), attempt)
+    noted = [one for one in events if isinstance(one, Operation)]
+    assert [(one.sequence, one.offset) for one in noted] == [(n, n) for n in range(18)]
+    assert [record.sequence for record, _ in attempt.writes.values()] == [18, 19]

@@ -9,9 +9,10 @@ new producer, which fences the old one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Final
 
 from confluent_kafka import (
@@ -51,7 +52,9 @@ class Attempt:
     invoked_ms: float
     is_commit: bool = False
     """Whether its commit was asked for; until then it cannot have been committed."""
+    tokens: Iterator[int] = field(default_factory=count)
     writes: dict[int, tuple[Record, float]] = field(default_factory=dict)
+    """By token: those that were not answered yet."""
 
 
 class Copier(Worker):
@@ -126,7 +129,7 @@ class Copier(Worker):
     def _write(self, producer: Producer, record: Record, attempt: Attempt) -> None:
         sequence = record.sequence
         assert sequence is not None
-        token = len(attempt.writes)
+        token = next(attempt.tokens)
         invoked_ms = self._recorder.now_ms()
         partition = record.partition % self._to.partitions
         written = Record(self._to.name, partition, -1, record.key, sequence)
