@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from tidelog.chaos.checkers import Kind
 from tidelog.chaos.history import History
@@ -114,10 +114,12 @@ def test_an_interrupted_run_is_healed_and_reported(tmp_path: Path) -> None:
 
 
 def _wait_for_a_fault(lines: list[str], command: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not any(re.search(r"fault \d+/\d+: (kill|pause)-random node", line) for line in lines):
-        assert time.monotonic() < deadline and command.poll() is None, "".join(lines)
-        time.sleep(0.05)
+    def is_under_way() -> bool:
+        assert command.poll() is None, "".join(lines)
+        fault = r"fault \d+/\d+: (kill|pause)-random node"
+        return any(re.search(fault, line) for line in list(lines))
+
+    until(is_under_way, lambda: "a fault\n" + "".join(lines))
 
 
 def _command(*arguments: str) -> list[str]:

@@ -33,6 +33,13 @@ def of_others(modules: str) -> set[str]:
     return {name for name in names for package in OF_OTHERS if f"{name}.".startswith(f"{package}.")}
 
 
+def modules_after(program: str) -> str:
+    """What a new interpreter has loaded when it has run the program."""
+    told = "; import sys; print(*(name for name, module in sys.modules.items() if module))"
+    command = [sys.executable, "-c", program + told]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_a_node_that_served_has_loaded_nothing_of_others() -> None:
     with LocalCluster(1, server=TELLING_NODE) as one:
         kit = Confluent(one.bootstrap)
@@ -45,29 +52,21 @@ def test_a_node_that_served_has_loaded_nothing_of_others() -> None:
 
 
 def test_forked_nodes_start_with_nothing_of_others() -> None:
-    program = (
-        "import sys, tidelog.testing.nursery_process as nursery; nursery.process.load_modules(); "
-        "print(*(name for name, module in sys.modules.items() if module is not None))"
+    loaded = modules_after(
+        "import tidelog.testing.nursery_process as nursery; nursery.process.load_modules()"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert "tidelog.broker.node" in ran.stdout
+    assert "tidelog.broker.node" in loaded
     launcher = {"tidelog.testing", "tidelog.testing.nursery_process"}
-    assert of_others(ran.stdout) == launcher
+    assert of_others(loaded) == launcher
 
 
 def test_a_controller_alone_loads_nothing_of_brokers() -> None:
-    program = (
-        "import sys; from tidelog.broker import process; process.load_modules(is_broker=False); "
-        "print(*sys.modules)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    loaded = set(ran.stdout.split())
+    loaded = modules_after(
+        "from tidelog.broker import process; process.load_modules(is_broker=False)"
+    ).split()
     assert "tidelog.broker.controller_role" in loaded
-    assert not loaded & {"tidelog.broker.broker_role", "tidelog.replication.replicas", "kio.index"}
+    of_brokers = {"tidelog.broker.broker_role", "tidelog.replication.replicas", "kio.index"}
+    assert not of_brokers.intersection(loaded)
 
 
 def test_whose_a_module_is() -> None:
