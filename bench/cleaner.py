@@ -2,7 +2,8 @@
 
 Every record is of one of so many keys, drawn at random, and all of the log is dirty: each record is
 read twice, once for the map and once for the rewriting. Speeds are of the records and bytes of the
-log, counted once. `--full` takes 1 M and 10 M keys instead of the smaller defaults.
+log, counted once. `--full` takes 1 M and 10 M keys instead of the smaller defaults, `--load NAME`
+only the loads of these names. Speeds of compressed logs have no goal: the codec's own decides them.
 
 Who feels it: a node is given several dirty logs, and somebody who produces one record at a time to
 another topic with acks=all. Times with no pass and times with a pass take turns, so that both are
@@ -14,14 +15,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import resource
 import shutil
 import socket
 import struct
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.scratch import NoRoom, need_room, scratch
 from bench.table import Row, report
 from tidelog.kernel.ids import LeaderEpoch, PartitionIndex, TimestampMs, TopicPartition
 from tidelog.kernel.ports import in_one_go
@@ -58,6 +58,7 @@ KEY_BYTES = 12
 BATCH_BYTES = 16 * 1024
 """What producers gather by default (``batch.size``)."""
 WRITES_PER_KEY = 2
+SEGMENT_BYTES = 256 * MIB
 TURNS = 3
 
 
@@ -77,12 +78,18 @@ class Load:
         return f"{self.keys:,} keys, values of {self.value_bytes} B, {codec}"
 
     @property
+    def log_bytes(self) -> int:
+        """More than the log will have."""
+        return self.records * (self.value_bytes + KEY_BYTES + 16)
+
+    @property
     def map_bytes(self) -> int:
         """The default, or what holds all keys in one pass."""
         return max(128 * MIB, self.keys * 24 * 10 // 8)
 
 
 def batches(load: Load, now_ms: int, batch_bytes: int = BATCH_BYTES) -> Iterator[bytes]:
+    """One record for each millisecond up to now: a broker takes none from the future."""
     chance = np.random.default_rng(load.keys)
     per_batch = max(1, batch_bytes // (load.value_bytes + KEY_BYTES + 8))
     # Half random, half text: what a compressor finds in ordinary values.
@@ -94,12 +101,13 @@ def batches(load: Load, now_ms: int, batch_bytes: int = BATCH_BYTES) -> Iterator
     )
     starts = np.arange(per_batch, dtype=np.int64) * KEY_BYTES
     lengths = np.full(per_batch, KEY_BYTES, np.int64)
+    oldest_ms = now_ms - load.records - per_batch
     for first in range(0, load.records, per_batch):
         drawn = chance.integers(0, load.keys, per_batch)
         digits = drawn[:, None] // 10 ** np.arange(KEY_BYTES - 1, -1, -1) % 10 + ord("0")
         keys = BytesColumn(digits.astype(np.uint8).tobytes(), starts, lengths)
         yield build_batch_from_columns(
-            timestamps=now_ms + first + np.arange(per_batch, dtype=np.int64),
+            timestamps=oldest_ms + first + np.arange(per_batch, dtype=np.int64),
             keys=keys,
             values=values,
             codec=load.codec,
@@ -122,15 +130,29 @@ def clean(log: Log, load: Load) -> tuple[CleaningReport, float]:
     plan = cleaner.plan(NOW, None)
     assert plan.is_due, plan
     started = time.process_time()
-    done = cleaner.begin(plan, NOW, clean_floor=NO_FLOOR).run_here()
+    cleaning = cleaner.begin(plan, NOW, clean_floor=NO_FLOOR)
     took = time.process_time() - started
+    is_going_on = True
+    while is_going_on:
+        started = time.process_time()
+        is_going_on = in_one_go(cleaning.work())
+        if is_going_on:
+            cleaning.swap()
+        took += time.process_time() - started
+        log.unlink_due(NOW)  # else the disk has to hold both the old log and the new
+    done = cleaning.conclude()
     assert done.outcome is Outcome.CLEANED, done
     return done, took
 
 
 def opened(directory: Path) -> Log:
     config = TopicConfig.resolve(
-        {"cleanup.policy": "compact", "segment.bytes": str(256 * MIB)}, Settings()
+        {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(SEGMENT_BYTES),
+            "file.delete.delay.ms": "0",
+        },
+        Settings(),
     )
     opening = Opening(OsDisk(), str(directory), TP, config, SystemRandom(1), NOW, was_clean=True)
     log = in_one_go(open_log(opening))[0]
@@ -138,44 +160,65 @@ def opened(directory: Path) -> Log:
     return log
 
 
+def disk_bytes(load: Load, turns: int) -> int:
+    """The log, its copy if there is more than one turn, and what a pass writes before a swap."""
+    return load.log_bytes * min(turns, 2) + 2 * SEGMENT_BYTES
+
+
 def bench(work: Path, load: Load, turns: int) -> list[Row]:
-    """The median of some passes over copies of the same log."""
+    """The median of some passes over copies of the same log; the last is over the log itself."""
     log = opened(work / "filled" / "bench-0")
     fill(log, load)
     log.close()
     times: list[float] = []
     grown = 0
-    for _ in range(turns):
-        shutil.copytree(work / "filled", work / "turn")
+    for turn in range(1, turns + 1):
+        if turn < turns:
+            shutil.copytree(work / "filled", work / "turn")
+        else:
+            (work / "filled").rename(work / "turn")
         log = opened(work / "turn" / "bench-0")
         before = resident_bytes()
+        forget_peak()
         done, took = clean(log, load)
         times.append(took)
         grown = max(grown, peak_bytes() - before)
         log.close_files()
         shutil.rmtree(work / "turn")
-    shutil.rmtree(work / "filled")
-    took = median(times)
-    is_small = load.value_bytes == 100 and load.codec is Codec.NONE
-    is_large = load.value_bytes == 1000 and load.codec is Codec.NONE
-    rows = [
-        Row(load.name, done.records_read / took / 1e6, "M records/s", 1.5 if is_small else None),
-        Row(load.name, done.bytes_read / MIB / took, "MiB/s", 150 if is_large else None),
+    return load_rows(load, done, median(times), grown)
+
+
+def load_rows(load: Load, done: CleaningReport, took: float, grown: int) -> list[Row]:
+    is_plain = load.codec is Codec.NONE
+    records_goal = 1.5 if is_plain and load.value_bytes == 100 else None
+    bytes_goal = 150 if is_plain and load.value_bytes == 1000 else None
+    room = (load.map_bytes + 64 * MIB) / MIB
+    return [
+        Row(load.name, done.records_read / took / 1e6, "M records/s", records_goal),
+        Row(load.name, done.bytes_read / 1e6 / took, "MB/s", bytes_goal),
         Row(f"{load.name}, kept", done.records_kept / done.records_read * 100, "%"),
+        Row(f"{load.name}, memory", grown / MIB, "MiB", room, "lower"),
     ]
-    if is_small:
-        room = (load.map_bytes + 64 * MIB) / MIB
-        rows.append(Row(f"{load.name}, memory", grown / MIB, "MiB", room, "lower"))
-    return rows
 
 
 def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return status_bytes("VmRSS")
+
+
+def forget_peak() -> None:
+    """What an earlier load took is none of the next one's."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return status_bytes("VmHWM")
+
+
+def status_bytes(name: str) -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(
+        int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(name)
+    )
 
 
 # --- who feels it ------------------------------------------------------------------------
@@ -331,12 +374,23 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def loads(is_full: bool) -> list[Load]:
-    small = (1_000_000, 10_000_000) if is_full else (100_000, 500_000)
-    large = (1_000_000,) if is_full else (50_000,)
+    keys = {100: (100_000, 500_000), 1000: (50_000,)}
+    if is_full:
+        keys = dict.fromkeys((100, 1000), (1_000_000, 10_000_000))
     return [
-        *(Load(keys, 100, codec) for keys in small for codec in (Codec.NONE, Codec.ZSTD)),
-        *(Load(keys, 1000, codec) for keys in large for codec in (Codec.NONE, Codec.ZSTD)),
+        Load(count, value_bytes, codec)
+        for value_bytes, counts in keys.items()
+        for count in counts
+        for codec in (Codec.NONE, Codec.ZSTD)
     ]
+
+
+def chosen_loads(is_full: bool, names: Sequence[str]) -> list[Load]:
+    """All of them, or those of these names; ``ValueError`` if there is none of a name."""
+    known = {load.name: load for load in loads(is_full)}
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"there is no load {unknown[0]!r}, only: {'; '.join(known)}")
+    return [known[name] for name in names] if names else list(known.values())
 
 
 def as_a_worker() -> None:
@@ -351,20 +405,33 @@ def as_a_worker() -> None:
 def main() -> int:
     as_a_worker()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="1 M and 10 M keys (minutes, 5 GiB)")
+    parser.add_argument("--full", action="store_true", help="1 M and 10 M keys (an hour, 23 GB)")
     parser.add_argument("--only", choices=("speed", "felt"), help="one half of it")
+    parser.add_argument(
+        "--load", action="append", default=[], metavar="NAME", help="only loads of these names"
+    )
     parser.add_argument("--dir", help="where to write; the default is the system's temporary one")
     options = parser.parse_args()
-    rows: list[Row] = []
-    work = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.dir))
     try:
-        for load in loads(options.full) if options.only != "felt" else ():
-            rows += bench(work, load, 1 if options.full else TURNS)
-        if options.only != "speed":
-            rows += Felt(work / "node").measure()
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    report("cleaner", rows)
+        chosen = chosen_loads(options.full, options.load)
+    except ValueError as error:
+        parser.error(str(error))
+    is_felt = options.only != "speed" and not options.load
+    if options.only == "felt":
+        chosen = []
+    turns = 1 if options.full else TURNS
+    rows: list[Row] = []
+    try:
+        with scratch(options.dir) as work:
+            need_room(work, max((disk_bytes(load, turns) for load in chosen), default=0))
+            for load in chosen:
+                rows += bench(work, load, turns)
+            if is_felt:
+                rows += Felt(work / "node").measure()
+    except NoRoom as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    report("cleaner", rows, is_kept=bool(chosen) and is_felt)
     return 0
 
 

@@ -11,13 +11,13 @@ import os
 import random
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from crc32c import crc32c
 
+from bench.scratch import scratch
 from bench.table import Row, report
 from tidelog.kernel.ids import LeaderEpoch, Offset, PartitionIndex, TimestampMs, TopicPartition
 from tidelog.kernel.ports import in_one_go
@@ -239,8 +239,7 @@ def bench_open(work: Path) -> list[Row]:
 
 
 def main() -> int:
-    work = Path(tempfile.mkdtemp(prefix="tidelog-bench-"))
-    try:
+    with scratch() as work:
         rows = [
             *bench_append(work, MIB, 512 * MIB, 0.8),
             *bench_append(work, 16 * 1024, 256 * MIB, 0.35),
@@ -249,8 +248,6 @@ def main() -> int:
             *bench_recovery(work),
             *bench_open(work),
         ]
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     report("storage", rows)
     return 0
 

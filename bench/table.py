@@ -42,8 +42,10 @@ class Row:
         return f"{'≥' if self.better == 'higher' else '≤'} {number_text(self.goal)}"
 
 
-def report(name: str, rows: Sequence[Row], results: Path = RESULTS) -> None:
-    """Print the rows and write them to ``results/NAME.json``."""
+def report(
+    name: str, rows: Sequence[Row], results: Path = RESULTS, *, is_kept: bool = True
+) -> None:
+    """Print the rows and write them to ``results/NAME.json``, unless they are only a part."""
     stored: list[dict[str, object]] = [
         {
             "name": row.name,
@@ -54,9 +56,10 @@ def report(name: str, rows: Sequence[Row], results: Path = RESULTS) -> None:
         }
         for row in rows
     ]
-    results.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"benchmark": name, "rows": stored}, indent=2, ensure_ascii=False)
-    (results / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    if is_kept:
+        results.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"benchmark": name, "rows": stored}, indent=2, ensure_ascii=False)
+        (results / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     print_rows(name, stored)
 
 

@@ -22,13 +22,14 @@ from confluent_kafka import KafkaException
 
 from bench.peers import doubles, limits, machine, plots, profile
 from bench.peers.experiments import EXPERIMENTS, FULL, QUICK, SMALL_LOG_GB, Sample, Scale
-from bench.peers.kafka_client import CONSUMER, PRODUCER
+from bench.peers.kafka_client import CONSUMER, PRODUCER, WATCHFUL
 from bench.peers.kafka_speakers import Kafka, Tidelog
 from bench.peers.nats_peer import Nats
 from bench.peers.peer import BUILD, Absence, Durability, Peer, PeerFailed
 from bench.peers.rabbitmq_peer import RabbitMQ
 from bench.peers.redis_peer import Redis
 from bench.peers.results import Results, gather, markdown, print_results
+from bench.scratch import ended_by_sigterm
 from bench.table import RESULTS, Row, report
 from tidelog.testing.local_cluster import ClusterFailed
 
@@ -179,7 +180,8 @@ def main(argv: Sequence[str]) -> int:
         finish(results, output)
         return 0
     results.tell("machine", machine.describe())
-    results.tell("settings", {"producer": dict(PRODUCER), "consumer": dict(CONSUMER)})
+    clients = {"producer": PRODUCER, "consumer": CONSUMER, "producer in failover": WATCHFUL}
+    results.tell("settings", {name: dict(one) for name, one in clients.items()})
     wanted: list[Peer] = [Tidelog()]
     wanted += [PEERS[name]() for name in chosen.peers.split(",") if name]
     peers, failures = present(wanted, results), list[str]()
@@ -194,4 +196,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with ended_by_sigterm():
+        sys.exit(main(sys.argv[1:]))

@@ -41,6 +41,9 @@ CONSUMER: Final[Mapping[str, Any]] = {
 }
 PROMPT: Final[Mapping[str, Any]] = {"linger.ms": 0}
 """For latency: what is there is sent at once."""
+WATCHFUL: Final[Mapping[str, Any]] = {**PROMPT, "topic.metadata.refresh.interval.ms": 200}
+"""For gaps: also asks again and again who leads. By itself librdkafka asks after an error and backs
+off, and so may learn of a new leader long after there is one, whichever cluster it talks to."""
 
 _BATCH_BYTES: Final = 256_000
 _WAIT_S: Final = 60.0
@@ -195,7 +198,7 @@ class KafkaClient:
         return Latencies(acked, arrived)
 
     def acknowledgements(self, topic: str, interval_s: float) -> SteadyWriter:
-        return SteadyWriter(self._producer(PROMPT), topic, interval_s)
+        return SteadyWriter(self._producer(WATCHFUL), topic, interval_s)
 
 
 class SteadyWriter:

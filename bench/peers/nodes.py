@@ -1,7 +1,8 @@
 """Processes of a peer that is not Tidelog: started from a command, killed, started again.
 
 A process writes to a log file beside its data. All processes are groups of their own and end with
-this object, whatever it was that ended the measurement.
+this object, whatever it was that ended the measurement; if that was SIGKILL, what was launched
+directly is killed by the kernel (where there is util-linux), and the data is removed by another.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from bench.peers.peer import NODES, PeerFailed
+from bench.scratch import Scratch
 
 _END_S: Final = 20.0
 _LAST_WORDS: Final = 2_000
@@ -31,18 +32,22 @@ class Nodes:
     """The processes of one cluster, by node number, and the folder that all their files are in."""
 
     name: str
-    home: Path = field(init=False)
+    _scratch: Scratch = field(init=False)
     _running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix=f"peer-{self.name}-"))
+        self._scratch = Scratch(prefix=f"peer-{self.name}-")
+
+    @property
+    def home(self) -> Path:
+        return self._scratch.path
 
     def launch(
         self, node: int, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
         with (self.home / f"{node}.out").open("ab") as output:
             self._running[node] = subprocess.Popen(
-                command,
+                [*dying_with_this_process(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -78,7 +83,7 @@ class Nodes:
         """The data goes with them, so nothing is gained from a slow end."""
         for node in list(self._running):
             self.kill(node)
-        shutil.rmtree(self.home, ignore_errors=True)
+        self._scratch.remove()
 
 
 class OfProcesses(ABC):
@@ -124,6 +129,11 @@ class OfProcesses(ABC):
 
     def _data_dir(self, node: int) -> Path:
         return self._running().home / f"data-{node}"
+
+
+def dying_with_this_process() -> Sequence[str]:
+    """What to run a command with, so that the kernel kills it when whoever started it has died."""
+    return ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 
 
 def listens(port: int) -> bool:

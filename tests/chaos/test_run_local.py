@@ -105,11 +105,12 @@ def test_an_interrupted_run_is_healed_and_reported(tmp_path: Path) -> None:
         assert command.wait(90) == 130, "".join(lines)
     finally:
         command.kill()
-    reading.join(10)
+    reading.join(60)
     history = read_history(tmp_path / "history.jsonl")
     assert history.end is not None and history.end.was_interrupted
     assert judge(history).anomalies == ()
     assert all(fault.ended_ms is not None for fault in history.faults)
+    assert not read_summary(tmp_path).is_whole
     assert "The run was interrupted" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

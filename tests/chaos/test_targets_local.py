@@ -26,7 +26,7 @@ NODES = {1, 2, 3}
 def cluster() -> Iterator[Cluster]:
     with Cluster.local(3, settings=SETTINGS) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(20)
+        admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(60)
         running.wait_until_whole(TOPIC)
         yield running
 
@@ -68,17 +68,17 @@ def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back(cluster: Clust
     victim = next(n for n in cluster.followers_of(TOPIC, 0) if n != cluster.controller())
 
     with cluster.cut(victim):
-        cluster.wait_until_isr(TOPIC, 0, NODES - {victim}, timeout_s=20)
+        cluster.wait_until_isr(TOPIC, 0, NODES - {victim}, timeout_s=60)
         write(cluster, "while a follower was away")
         assert cluster.leader_of(TOPIC, 0) == leader
-    cluster.wait_until_isr(TOPIC, 0, NODES, timeout_s=20)
+    cluster.wait_until_isr(TOPIC, 0, NODES, timeout_s=60)
 
 
 def test_a_leader_that_nobody_hears_is_replaced_although_it_hears_all(cluster: Cluster) -> None:
     leader = cluster.leader_of(TOPIC, 0)
 
     with cluster.cut(leader, one_way=True):
-        cluster.wait_until_isr(TOPIC, 0, NODES - {leader}, timeout_s=20)
+        cluster.wait_until_isr(TOPIC, 0, NODES - {leader}, timeout_s=60)
         assert cluster.leader_of(TOPIC, 0) != leader
 
 
@@ -86,8 +86,8 @@ def test_a_leader_that_is_paused_is_replaced_and_does_not_know_it(cluster: Clust
     leader = cluster.leader_of(TOPIC, 0)
 
     with cluster.paused(leader):
-        cluster.wait_until_isr(TOPIC, 0, NODES - {leader}, timeout_s=20)
-    cluster.wait_until_isr(TOPIC, 0, NODES, timeout_s=20)
+        cluster.wait_until_isr(TOPIC, 0, NODES - {leader}, timeout_s=60)
+    cluster.wait_until_isr(TOPIC, 0, NODES, timeout_s=60)
     assert cluster.leader_of(TOPIC, 0) != leader
 
 

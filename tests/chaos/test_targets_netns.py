@@ -28,7 +28,7 @@ def cluster(require: Callable[[str], None]) -> Iterator[Cluster]:
     require("netns")
     with Cluster(NetnsTarget(3, settings=SETTINGS)) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(20)
+        admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(60)
         running.wait_until_whole(TOPIC)
         yield running
 
@@ -42,17 +42,17 @@ def test_a_leader_that_is_cut_off_is_replaced_and_comes_back(cluster: Cluster) -
     leader = cluster.leader_of(TOPIC, 0)
 
     with cluster.cut(leader):
-        cluster.wait_until_isr(TOPIC, 0, NODES - {leader}, timeout_s=20)
+        cluster.wait_until_isr(TOPIC, 0, NODES - {leader}, timeout_s=60)
         assert cluster.leader_of(TOPIC, 0) != leader
-    cluster.wait_until_isr(TOPIC, 0, NODES, timeout_s=20)
+    cluster.wait_until_isr(TOPIC, 0, NODES, timeout_s=60)
 
 
 def test_a_follower_that_is_not_heard_leaves_and_comes_back(cluster: Cluster) -> None:
     victim = next(n for n in cluster.followers_of(TOPIC, 0) if n != cluster.controller())
 
     with cluster.cut(victim, one_way=True):
-        cluster.wait_until_isr(TOPIC, 0, NODES - {victim}, timeout_s=20)
-    cluster.wait_until_isr(TOPIC, 0, NODES, timeout_s=20)
+        cluster.wait_until_isr(TOPIC, 0, NODES - {victim}, timeout_s=60)
+    cluster.wait_until_isr(TOPIC, 0, NODES, timeout_s=60)
 
 
 def test_links_that_lose_packets_are_slow_or_reset_still_serve(cluster: Cluster) -> None:

@@ -67,7 +67,7 @@ def _nothing_unforeseen(node: Node) -> Iterator[None]:
     with Worker(node.address, "work") as worker:
         yield
         served = worker.requests + 10
-        until(lambda: worker.failure or worker.requests >= served, "ten answers", within_s=10)
+        until(lambda: worker.failure or worker.requests >= served, "ten answers")
     assert worker.failure is None
     assert not (odd := node.log.unforeseen()), "\n".join(odd)
 

@@ -80,6 +80,39 @@ async def test_a_listener_runs_on_the_event_loop(cluster: LocalCluster) -> None:
     assert told == [here]
 
 
+async def test_who_cancels_a_poll_may_poll_and_close_although_a_listener_still_runs(
+    cluster: LocalCluster,
+) -> None:
+    at, topic = await new_topic(cluster)
+    is_told, may_go_on = asyncio.Event(), asyncio.Event()
+
+    class Listener(client.RebalanceListener):
+        async def on_assigned(self, partitions: list[TopicPartition]) -> None:
+            is_told.set()
+            await may_go_on.wait()
+            with pytest.raises(client.WrongState, match="a listener cannot poll"):
+                await consumer.poll(0)
+            with pytest.raises(client.WrongState, match="a listener cannot close"):
+                await consumer.close()
+
+    async with Producer(at) as producer:
+        await producer.send(topic, b"x")
+    consumer = Consumer({**at, "group.id": topic, "auto.offset.reset": "earliest"})
+    await consumer.subscribe(topic, Listener())
+    polling = asyncio.ensure_future(consumer.poll(30))
+    async with asyncio.timeout(30):
+        await is_told.wait()
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        again = asyncio.ensure_future(consumer.poll(30))
+        await asyncio.sleep(0.05)
+        assert not again.done()  # it waits for the listener
+        may_go_on.set()
+        assert [record.value for record in await again] == [b"x"]
+        await consumer.close()
+
+
 async def test_what_a_listener_raises_comes_out_of_poll(cluster: LocalCluster) -> None:
     at, topic = await new_topic(cluster)
 

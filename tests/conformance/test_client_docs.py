@@ -52,4 +52,4 @@ def test_the_tests_of_testing(tmp_path: Path) -> None:
         timeout=240,
     )
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "3 passed" in found.stdout
+    assert "4 passed" in found.stdout

@@ -107,10 +107,28 @@ async def test_a_small_buffer_makes_senders_wait_and_nothing_is_lost(
     config = {**at, "buffer.memory": 20_000, "linger.ms": 1}
     async with kit.Producer(config) as producer:
         futures = [
-            await producer.enqueue(topic, b"x" * 1000, partition=0, timestamp=n) for n in range(300)
+            await producer.enqueue(topic, b"x" * 1000, partition=0, timestamp=1 + n)
+            for n in range(300)
         ]
         sent = [await delivered for delivered in futures]
     assert [one.offset for one in sent] == list(range(300))
+
+
+async def test_the_first_record_is_not_held_up(kit: Kit, at: dict[str, Any], topic: str) -> None:
+    """Left alone, librdkafka has its producers and consumers wait for half a second at first."""
+    partition = TopicPartition(topic, 0)
+    sent_s, read_s = [], []
+    for _ in range(6):
+        begun = time.monotonic()
+        async with kit.Producer({**at, "linger.ms": 0}) as producer:
+            await producer.send(topic, b"x", partition=0)
+            sent_s.append(time.monotonic() - begun)
+        begun = time.monotonic()
+        async with kit.Consumer({**at, "auto.offset.reset": "earliest"}) as consumer:
+            await consumer.assign([partition])
+            await read(consumer, 1)
+            read_s.append(time.monotonic() - begun)
+    assert min(sent_s) < 0.4 and min(read_s) < 0.4
 
 
 async def test_what_a_broker_refuses(kit: Kit, at: dict[str, Any], topic: str) -> None:
@@ -275,6 +293,29 @@ async def test_a_listener_says_where_to_begin_and_commits_at_the_end(
         assert (await admin.group_offsets(f"g-{topic}"))[partition].offset == 10
 
 
+async def test_a_pattern_means_what_it_means_in_python(
+    kit: Kit, at: dict[str, Any], topic: str
+) -> None:
+    await write(kit, at, topic, 1)
+    begin = re.escape(topic[:-4])
+    async with kit.Consumer(reading(at, topic)) as consumer:
+        await consumer.subscribe(re.compile(rf"(?:{begin}\w+|other-\d+)"))
+        assert [one.topic for one in await read(consumer, 1)] == [topic]
+        assert {one.topic for one in consumer.assignment()} == {topic}
+
+
+async def test_after_unsubscribe_nothing_more_is_handed_out(
+    kit: Kit, at: dict[str, Any], topic: str
+) -> None:
+    await write(kit, at, topic, 5)
+    async with kit.Consumer(reading(at, topic)) as consumer:
+        await consumer.subscribe(topic)
+        assert [one.offset for one in await read(consumer, 2)] == [0, 1]
+        await consumer.unsubscribe()
+        assert await consumer.poll(0.3) == []
+        assert consumer.assignment() == frozenset()
+
+
 async def test_two_members_share(kit: Kit, at: dict[str, Any], topic: str) -> None:
     await share(kit, at, topic, {"partition.assignment.strategy": "cooperative-sticky"})
 
@@ -376,13 +417,17 @@ async def test_topics_and_their_settings(kit: Kit, at: dict[str, Any], topic: st
         with pytest.raises(client.RequestFailed) as caught:
             await admin.create_partitions(topic, 2)
         assert caught.value.name == "INVALID_PARTITIONS"
-        await admin.set_topic_configs(topic, {"retention.ms": "5000", "max.message.bytes": "2000"})
+        await admin.set_topic_configs(
+            topic, {"retention.ms": 5000, "max.message.bytes": "2000", "preallocate": True}
+        )
         await admin.set_topic_configs(topic, {"max.message.bytes": None})
+        await admin.set_topic_configs(topic, {})
         found = await admin.describe_topic(topic)
         assert [one.partition for one in found.partitions] == [0, 1, 2]
         assert all(len(one.replicas) == 3 and one.leader in one.isr for one in found.partitions)
         assert found.configs["retention.ms"].value == "5000"
         assert not found.configs["retention.ms"].is_default
+        assert found.configs["preallocate"].value == "true"
         assert found.configs["max.message.bytes"].is_default
         assert (await admin.topic_configs(topic)).keys() == found.configs.keys()
         with pytest.raises(client.RequestFailed) as caught:
@@ -391,6 +436,10 @@ async def test_topics_and_their_settings(kit: Kit, at: dict[str, Any], topic: st
         cluster = await admin.describe_cluster()
         assert [node.node_id for node in cluster.nodes] == [1, 2, 3] and cluster.cluster_id
         assert (await admin.broker_configs(1))["node.id"].value == "1"
+        await admin.set_broker_configs(1, {"log.cleaner.backoff.ms": 14_000})
+        assert (await admin.broker_configs(1))["log.cleaner.backoff.ms"].value == "14000"
+        await admin.set_broker_configs(1, {"log.cleaner.backoff.ms": None})
+        assert (await admin.broker_configs(1))["log.cleaner.backoff.ms"].is_default
         other = f"{topic}-placed"
         await admin.create_topic(
             other, assignments=[[2, 1], [3, 1]], configs={"segment.ms": "9000"}
@@ -420,5 +469,6 @@ async def test_groups(kit: Kit, at: dict[str, Any], topic: str) -> None:
         await admin.set_group_offsets(group, {zero: 2})
         assert (await admin.group_offsets(group))[zero].offset == 2
         assert await admin.delete_records({zero: 3}) == {zero: 3}
+        assert await admin.delete_records({zero: END}) == {zero: 5}
         await admin.delete_group(group)
         assert await admin.group_offsets(group) == {}

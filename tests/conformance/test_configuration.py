@@ -113,7 +113,7 @@ def test_the_environment_alone_starts_a_node(environment: Mapping[str, str]) -> 
     with served(SERVER, address, **environment) as bootstrap:
         use(bootstrap)
         with RawConnection(address) as slow:
-            assert seconds_until_let_go(slow) < 4
+            assert seconds_until_let_go(slow) < 12  # all of it takes 20
 
 
 def seconds_until_let_go(connection: RawConnection) -> float:

@@ -46,7 +46,7 @@ def test_clients_go_on_through_a_kill(cluster: LocalCluster, name: str) -> None:
     reading = Reading(kit, topic, sum(map(len, portions)))
     reading.start()
     listed = until(  # the broker that is asked need not have heard of the topic yet
-        lambda: admin.list_topics(topic, timeout=10).topics[topic].partitions, f"{topic} is known"
+        lambda: admin.list_topics(topic, timeout=30).topics[topic].partitions, f"{topic} is known"
     )
     victim = listed[0].leader
     for number, portion in enumerate(portions):

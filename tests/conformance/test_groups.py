@@ -20,6 +20,7 @@ from group_run import (
     committed_offsets,
     coordinator_of,
     create_topic,
+    standing,
     unread,
 )
 from slow_tests import slow_after
@@ -54,19 +55,26 @@ def test_nothing_stays_unread_while_members_and_the_coordinator_go(
         for number, make in enumerate(GROUPS[group])
     ]
     names = [member.name for member in members]
+
+    def share(some: Sequence[str]) -> None:
+        until(
+            lambda: are_shared(readings, some),
+            lambda: f"{some} share the topic: {standing(cluster, group, readings)}",
+        )
+
     production.start()
     for member in members[:2]:
         member.start()
-    until(lambda: are_shared(readings, names[:2]), "two members share the topic")
+    share(names[:2])
     owners = OwnerWatch(cluster, group)
     watch.start()
     owners.start()
     members[2].start()
-    until(lambda: are_shared(readings, names), "three members share the topic")
+    share(names)
     victim = coordinator_of(cluster, group)
     cluster.kill(victim)
     members[0].leave()
-    until(lambda: are_shared(readings, names[1:]), "two members share the topic again")
+    share(names[1:])
     cluster.start_node(victim)
     cluster.wait_until_serving(60)
     production.finish()
@@ -125,20 +133,20 @@ def test_groups_are_listed_described_and_deleted(cluster: LocalCluster) -> None:
     for member in found.values():
         member.start()
     until(lambda: are_shared(readings, ("c",)) and are_shared(readings, ("k",)), "both read")
-    listed = {one.group_id: one for one in admin.list_consumer_groups().result(10).valid}
+    listed = {one.group_id: one for one in admin.list_consumer_groups().result(30).valid}
     assert listed["listed-classic"].type.name == "CLASSIC"
     assert listed["listed-consumer"].type.name == "CONSUMER"
     described = admin.describe_consumer_groups(list(found))
     for group in found:
-        answer = described[group].result(10)
+        answer = described[group].result(30)
         assert answer.state.name == "STABLE"
         [only] = answer.members
         assert len(only.assignment.topic_partitions) == 6
     for member in found.values():
         member.leave()
     for deleted in admin.delete_consumer_groups(list(found)).values():
-        assert deleted.result(10) is None
-    left = {one.group_id for one in admin.list_consumer_groups().result(10).valid}
+        assert deleted.result(30) is None
+    left = {one.group_id for one in admin.list_consumer_groups().result(30).valid}
     assert not left & found.keys()
 
 
@@ -154,7 +162,7 @@ def test_a_group_follows_the_topics_its_expression_matches(cluster: LocalCluster
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("matched-2", 1, 3)])["matched-2"].result(30)
     until(
-        lambda: len(admin.describe_consumer_groups(["matching"])["matching"].result(10)
+        lambda: len(admin.describe_consumer_groups(["matching"])["matching"].result(30)
                     .members[0].assignment.topic_partitions) == 7,
         "a new topic that matches is assigned",
     )  # fmt: skip
@@ -164,7 +172,7 @@ def test_a_group_follows_the_topics_its_expression_matches(cluster: LocalCluster
 def test_the_offsets_topic_has_a_replica_on_every_node(cluster: LocalCluster) -> None:
     coordinator_of(cluster, "any group")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    topic = admin.list_topics("__consumer_offsets", timeout=10).topics["__consumer_offsets"]
+    topic = admin.list_topics("__consumer_offsets", timeout=30).topics["__consumer_offsets"]
     assert len(topic.partitions) == 50
     assert {len(one.replicas) for one in topic.partitions.values()} == {3}
 

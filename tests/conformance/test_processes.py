@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from client_kits import Confluent, Sent
 from telling_node import LOADED
+from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -105,12 +106,13 @@ def watched() -> Any:
 Watch = Callable[[int], Watched]
 
 
-def test_nodes_end_when_their_launcher_is_killed(watched: Watch) -> None:
+def test_nodes_and_their_data_go_when_their_launcher_is_killed(watched: Watch) -> None:
     program = (
         "import sys\n"
         "from tidelog.testing.local_cluster import LocalCluster\n"
         "with LocalCluster(2) as cluster:\n"
         "    print(*(node.process.pid for node in cluster.nodes.values()), flush=True)\n"
+        "    print(cluster.data_dir, flush=True)\n"
         "    sys.stdin.read()\n"
     )
     with subprocess.Popen(
@@ -118,9 +120,12 @@ def test_nodes_end_when_their_launcher_is_killed(watched: Watch) -> None:
     ) as launcher:
         assert launcher.stdout is not None
         nodes = [watched(int(pid)) for pid in launcher.stdout.readline().split()]
+        data_dir = Path(launcher.stdout.readline().strip())
+        assert (data_dir / "node-2" / "meta.properties").is_file()
         launcher.kill()
     assert len(nodes) == 2
     assert all(node.wait_for_end(40) for node in nodes)
+    until(lambda: not data_dir.exists(), f"{data_dir} goes with its launcher")
 
 
 def test_nodes_end_when_what_forked_them_is_killed(watched: Watch) -> None:

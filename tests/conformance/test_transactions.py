@@ -93,7 +93,7 @@ def test_a_second_producer_fences_the_first(cluster: LocalCluster) -> None:
 def test_a_transaction_that_takes_too_long_is_aborted(cluster: LocalCluster) -> None:
     """And does not hold up the readers of those that came after it."""
     topic = new_topic(cluster, "overdue")
-    slow = producer_of(cluster, f"overdue in {topic}", timeout_ms=1_500)
+    slow = producer_of(cluster, f"overdue in {topic}", timeout_ms=4_000)
     slow.begin_transaction()
     write(slow, topic, "overdue")
     other = producer_of(cluster, f"another in {topic}")
@@ -103,7 +103,6 @@ def test_a_transaction_that_takes_too_long_is_aborted(cluster: LocalCluster) -> 
     until(
         lambda: committed_values(cluster, topic) == ["in time"],
         "the last stable offset stands still",
-        within_s=20,
     )
     with pytest.raises(KafkaException):
         slow.commit_transaction(30)

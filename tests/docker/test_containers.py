@@ -80,7 +80,7 @@ def test_settings_reach_the_node(tidelog: TidelogContainer) -> None:
 
 
 def test_the_node_tells_of_itself_over_http(tidelog: TidelogContainer) -> None:
-    with urllib.request.urlopen(f"{tidelog.get_http_url()}/readyz", timeout=5) as answer:
+    with urllib.request.urlopen(f"{tidelog.get_http_url()}/readyz", timeout=30) as answer:
         assert json.load(answer)["status"] == "ready"
 
 

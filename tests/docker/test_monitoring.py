@@ -69,7 +69,7 @@ def prometheus(cluster: ComposeCluster, tmp_path_factory: pytest.TempPathFactory
 
 def query(address: str, expression: str) -> list[dict[str, Any]]:
     url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return list(json.load(answer)["data"]["result"])
 
 

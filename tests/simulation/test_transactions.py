@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from sim_lab import STEADY, SimLab, simulate
@@ -28,6 +29,8 @@ TOPIC = "payments"
 QUIET = replace(STEADY, pause_s=1.0)
 """The lab's own producers write to another topic, outside of transactions."""
 TIMEOUT_MS = 5_000
+CUT_S = 12.0
+"""Four sessions of a broker."""
 
 
 class TransactionLab:
@@ -49,10 +52,12 @@ class TransactionLab:
         image = newest_image(self.lab.cluster)
         return image is not None and image.topics.named(TOPIC) is not None
 
-    def transactor(self, name: str, life: str) -> Transactor:
+    def transactor(
+        self, name: str, life: str, *, timeout_ms: int = TIMEOUT_MS, answer_s: float = 4.0
+    ) -> Transactor:
         return Transactor(
             self._client(life), name, life, TOPIC, PARTITIONS, self.deeds,
-            is_new=self.is_new, timeout_ms=TIMEOUT_MS,
+            is_new=self.is_new, timeout_ms=timeout_ms, answer_s=answer_s,
         )  # fmt: skip
 
     def _client(self, name: str) -> SimKafkaClient:
@@ -149,6 +154,49 @@ def test_transactions_survive_the_death_of_coordinators_and_leaders(
             await asyncio.sleep(1.5)
             await cluster.restart(victim)
             await lab.lab.until_in_sync()
+
+    run(scenario, seed, is_new=is_new)
+
+
+CUT_OFF = [
+    (1, "coordinator", False),
+    (1, "leader", True),
+    (2, "coordinator", False),
+    (2, "coordinator", True),
+    (2, "leader", False),
+    (3, "coordinator", True),
+]
+
+
+@pytest.mark.parametrize("case", slow_after(2, CUT_OFF), ids=str)
+def test_a_node_that_is_cut_off_holds_transactions_up_until_it_is_replaced_and_no_longer(
+    case: tuple[int, str, bool],
+) -> None:
+    """Though clients reach it, and this one waits for whatever it is not told."""
+    seed, whom, is_new = case
+
+    async def scenario(lab: TransactionLab) -> None:
+        producer = lab.transactor("tx", "only", timeout_ms=60_000, answer_s=30.0)
+        await producer.begin()
+        ended_ms = [lab.lab.world.loop.elapsed_ms()]
+        striking = asyncio.create_task(strike(lab))
+        while not striking.done():
+            await producer.transaction(lab.random, commit=True)
+            ended_ms.append(lab.lab.world.loop.elapsed_ms())
+        striking.result()
+        gap_ms = max(after - before for before, after in pairwise(ended_ms))
+        assert gap_ms < CUT_S * 1000 / 2, f"nothing was committed for {gap_ms:.0f} ms"
+
+    async def strike(lab: TransactionLab) -> None:
+        await asyncio.sleep(1.0 + lab.random.random())
+        victim = lab.coordinator_of("tx") if whom == "coordinator" else lab.leader_id(0)
+        network = lab.lab.cluster.network
+        for other in lab.lab.cluster.plan.brokers:
+            if other != victim:
+                network.cut_both(victim, other)
+        await asyncio.sleep(CUT_S)
+        network.heal()
+        await lab.lab.until_in_sync()
 
     run(scenario, seed, is_new=is_new)
 

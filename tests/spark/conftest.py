@@ -14,12 +14,17 @@ from spark_topics import Topics
 
 from tidelog.testing.local_cluster import LocalCluster
 
+SETTINGS = {
+    "http.listener": "",
+    "log.retention.ms": "-1",  # records here are of 2023: none may go because it is old
+}
+
 
 @pytest.fixture(scope="session")
 def cluster(require: Callable[[str], None]) -> Iterator[LocalCluster]:
     require("java")
     pytest.importorskip("pyspark", reason="pyspark is missing; make test-spark installs it")
-    with LocalCluster(3, settings={"http.listener": ""}) as running:
+    with LocalCluster(3, settings=SETTINGS) as running:
         yield running
 
 

@@ -72,7 +72,7 @@ class TopicCreator:
                 self.failed.append(name)
 
     def topics(self) -> set[str]:
-        return set(self._admin.list_topics(timeout=10).topics)
+        return set(self._admin.list_topics(timeout=30).topics)
 
 
 def kill_controllers(

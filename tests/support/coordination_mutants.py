@@ -110,6 +110,14 @@ MUTANTS = [
         (_MACHINE,),
     ),
     Mutant(
+        "a-coordinator-that-was-replaced-judges",
+        "hazard 29",
+        "coordinator/tidelog/coordinator/transactions/transactions.py",
+        "        if self.may_be_replaced:",
+        "        if False:",
+        (_MACHINE, "tests/simulation/test_cut_off_brokers.py"),
+    ),
+    Mutant(
         "a-marker-that-comes-again-ends-the-next-transaction",
         "hazards 29 and 30",
         _STATE,
@@ -171,7 +179,7 @@ MUTANTS = [
         "nobody-waits-for-stable-offsets",
         "hazard 33",
         "broker/tidelog/broker/handlers/offset_fetch.py",
-        "        return self._wait(call, waits) if waits else self._answer(call, {})",
+        "        return self._wait(call, waits, _SETTLES_WITHIN_S if names_all else None)",
         "        return self._answer(call, {})",
         ("tests/unit/broker/test_offset_fetch.py",),
     ),
@@ -179,9 +187,8 @@ MUTANTS = [
         "a-commit-is-answered-before-it-is-replicated",
         "hazard 33",
         "coordinator/tidelog/coordinator/runtime/shard_log.py",
-        "        self._flights[flight] = None\n\n    def _landed",
-        "        self._flights[flight] = None\n        flight.finish(ErrorCode.NONE)\n\n"
-        "    def _landed",
+        "        self._flights[flight] = None\n",
+        "        self._flights[flight] = None\n        flight.finish(ErrorCode.NONE)\n",
         ("groups:2", "tests/unit/coordinator/test_shard_runtime.py"),
     ),
     Mutant(

@@ -128,7 +128,7 @@ class CopierProcess:
 
     def kill(self) -> None:
         self._process.kill()
-        self._wait(10)
+        self._wait(PATIENCE_S)
 
     def stop(self) -> None:
         assert self._process.stdin is not None
@@ -146,7 +146,7 @@ class CopierProcess:
     def _wait(self, timeout_s: float) -> None:
         self._process.wait(timeout_s)
         for ear in self._ears:
-            ear.join(10)
+            ear.join(PATIENCE_S)
 
 
 class Copies:
@@ -389,7 +389,7 @@ class CopierRun:
         return self._coordinator("__consumer_offsets", group_of(copies.name))
 
     def _coordinator(self, topic: str, name: str) -> int:
-        partitions = len(self._admin.list_topics(topic, timeout=10).topics[topic].partitions)
+        partitions = len(self._admin.list_topics(topic, timeout=30).topics[topic].partitions)
         return self._leader(topic, coordinator_partition(name, partitions))
 
     def _leader(self, topic: str, partition: int) -> int:
@@ -397,7 +397,7 @@ class CopierRun:
 
         def found() -> bool:
             nonlocal leader
-            rows = self._admin.list_topics(topic, timeout=10).topics[topic].partitions
+            rows = self._admin.list_topics(topic, timeout=30).topics[topic].partitions
             leader = rows[partition].leader if partition in rows else -1
             return leader > 0
 
@@ -432,7 +432,7 @@ class CopierRun:
         self._cluster.wait_until_serving(PATIENCE_S)
 
         def whole() -> bool:
-            topics = self._admin.list_topics(timeout=10).topics.values()
+            topics = self._admin.list_topics(timeout=30).topics.values()
             parts = [part for topic in topics for part in topic.partitions.values()]
             return all(len(part.isrs) == len(part.replicas) for part in parts)
 

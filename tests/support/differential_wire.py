@@ -32,8 +32,6 @@ _PARKED: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 _HEAD_START_S: Final = 0.01
 _TARGET_INTERVAL_S: Final = 1.02
 """A group gets a new target assignment once a second at most."""
-_MARKERS_S: Final = 0.15
-"""For the markers of a transaction, without which the next one has to wait."""
 _OF_OTHER_RUNS: Final = ("java-admin-groups",)
 """It asks for the groups that other runs left behind."""
 _LONG_AGO_MS: Final = 1_750_000_000_000
@@ -84,7 +82,7 @@ def replay(target: Target, run: str) -> tuple[int, list[Finding]]:
             if finding is not None:
                 findings.append(finding)
             if call.api_key == ApiKey.END_TXN:
-                time.sleep(_MARKERS_S)
+                target.await_ended_transactions()
     for connection in connections.values():
         connection.close()
     return calls, findings

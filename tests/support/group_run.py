@@ -8,33 +8,44 @@ between reading and committing leaves the rest to its successor.
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import IO, Any, Final
 
 import aiokafka
 import confluent_kafka
 import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.errors import KafkaError as AioError
-from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 from raw_client import RawConnection
 from waiting import until
 
+from tidelog.cli.brokers import Brokers, Place
+from tidelog.cli.failures import CommandFailed
+from tidelog.cli.groups import describe_group
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.testing.local_cluster import LocalCluster
+from tidelog.testing.local_node import ending
 from tidelog.wire.protocol.apis import ApiKey
 
 PATIENCE_S: Final = 90.0
 PARTITIONS: Final = 6
 _POLL_S: Final = 0.2
 _SESSION_MS: Final = 6_000
+_MEMBER_PROGRAM: Final = Path(__file__).parent / "group_member.py"
 
 
 @dataclass
@@ -54,6 +65,14 @@ class Readings:
     def note_owned(self, name: str, partitions: Iterable[int]) -> None:
         with self.lock:
             self.owners[name] = set(partitions)
+
+
+class MemberFailed(Exception):
+    """A member's process did not end as it should; the text has what it printed."""
+
+
+class ClientAborted(UserWarning):
+    """The client library aborted where that cannot be a broker's doing."""
 
 
 class Member(threading.Thread, ABC):
@@ -84,6 +103,15 @@ class Member(threading.Thread, ABC):
 
 
 class ConfluentMember(Member):
+    """A process, because librdkafka aborts the one it is in where it finds itself in a wrong state.
+
+    A member that closes may get there when its coordinator has just gone (librdkafka #4792 tells of
+    such a way). That says nothing about a broker, and must not take the tests with it; an abort
+    while records are read and committed fails the test.
+    """
+
+    program: Sequence[str] = (sys.executable, "-X", "faulthandler", str(_MEMBER_PROGRAM))
+
     def __init__(
         self, name: str, readings: Readings, bootstrap: str, group: str, topic: str, **config: Any
     ) -> None:
@@ -104,27 +132,49 @@ class ConfluentMember(Member):
         }
 
     def consume(self) -> None:
-        consumer = confluent_kafka.Consumer(self._config)
-        consumer.subscribe([self._topic])
-        try:
-            while not self.leaving.is_set():
-                found = consumer.consume(50, _POLL_S)
-                for message in found:
-                    if message.error() is None:
-                        place = (message.partition() or 0, message.offset() or 0)
-                        self.readings.note(*place, message.value() or b"")
-                owned = {one.partition for one in consumer.assignment()}
-                self.readings.note_owned(self.name, owned)
-                if any(message.error() is None for message in found):
-                    self._commit(consumer)
-        finally:
-            consumer.close()
+        work = json.dumps({"topic": self._topic, "config": self._config})
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints,
+            subprocess.Popen(
+                [*self.program, work],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+            ) as process,
+        ):
+            assert process.stdin is not None and process.stdout is not None
+            threading.Thread(target=self._end_input, args=(process.stdin,), daemon=True).start()
+            is_closing = False
+            for line in process.stdout:
+                if line.endswith("\n"):  # its last may be torn
+                    is_closing = self._hear(json.loads(line)) or is_closing
+            code = process.wait(PATIENCE_S)
             self.readings.note_owned(self.name, ())
+            complaints.seek(0)
+            self._judge(code, is_closing, complaints.read())
 
-    def _commit(self, consumer: confluent_kafka.Consumer) -> None:
-        # It fails if a rebalance came between: whoever has the partition reads on from before.
-        with suppress(confluent_kafka.KafkaException):
-            consumer.commit(asynchronous=False)
+    def _end_input(self, its_input: IO[str]) -> None:
+        self.leaving.wait()
+        with suppress(OSError):  # it has ended already
+            its_input.close()
+
+    def _hear(self, told: Mapping[str, Any]) -> bool:
+        """Whether only the client's close is left to do."""
+        match told:
+            case {"owned": list(owned)}:
+                self.readings.note_owned(self.name, owned)
+            case {"read": list(rows)}:
+                for partition, offset, value in rows:
+                    self.readings.note(partition, offset, value.encode("latin-1"))
+        return "closing" in told
+
+    def _judge(self, code: int, is_closing: bool, complaints: str) -> None:
+        if code == -signal.SIGABRT and is_closing:
+            told = f"librdkafka aborted the member {self.name} while it closed: {complaints}"
+            warnings.warn(told, ClientAborted, stacklevel=1)
+        elif code != 0 or not is_closing:
+            raise MemberFailed(f"{self.name} ended with {ending(code)}:\n{complaints}")
 
 
 class KafkaPythonMember(Member):
@@ -269,15 +319,19 @@ class CommitWatch(threading.Thread):
 
 
 class OwnerWatch(threading.Thread):
-    """Looks at who has which partition; in a group at rest nobody has what another has."""
+    """Looks at who has which partition; in a group at rest nobody has what another has.
+
+    It asks the coordinator itself: librdkafka's administrative client aborts the process when the
+    coordinator that it is about to ask goes away (``eonce->refcnt > 0``, librdkafka #4605).
+    """
 
     def __init__(self, cluster: LocalCluster, group: str) -> None:
         super().__init__(daemon=True)
-        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        self._servers = cluster.bootstrap
         self._group = group
         self._stopping = threading.Event()
         self.looks = 0
-        self.shared: list[tuple[int, str, str]] = []
+        self.shared: list[tuple[Place, str, str]] = []
         """Partitions with two owners."""
 
     def run(self) -> None:
@@ -287,19 +341,19 @@ class OwnerWatch(threading.Thread):
 
     def look(self) -> None:
         try:
-            asked = self._admin.describe_consumer_groups([self._group], request_timeout=5)
-            group = asked[self._group].result(10)
-        except confluent_kafka.KafkaException:
+            with Brokers(self._servers) as brokers:
+                group = describe_group(brokers, self._group)
+        except (CommandFailed, OSError):
             return  # its coordinator is being replaced
-        if group.state is not ConsumerGroupState.STABLE:
+        if group is None or group.state != "Stable":
             return
         self.looks += 1
-        owners: dict[int, str] = {}
+        owners: dict[Place, str] = {}
         for member in group.members:
-            for place in member.assignment.topic_partitions:
-                other = owners.setdefault(place.partition, member.member_id)
+            for place in member.assignment:
+                other = owners.setdefault(place, member.member_id)
                 if other != member.member_id:
-                    self.shared.append((place.partition, other, member.member_id))
+                    self.shared.append((place, other, member.member_id))
 
     def finish(self) -> None:
         self._stopping.set()
@@ -357,6 +411,21 @@ def _coordinator_of(cluster: LocalCluster, group: str) -> int | None:
 def create_topic(cluster: LocalCluster, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
+
+
+def standing(cluster: LocalCluster, group: str, readings: Readings) -> str:
+    """What members say they have, and what their coordinator says they should have."""
+    with readings.lock:
+        said = [f"{name} has {sorted(owned)}" for name, owned in sorted(readings.owners.items())]
+    try:
+        with Brokers(cluster.bootstrap) as brokers:
+            told = describe_group(brokers, group)
+    except (CommandFailed, OSError) as error:
+        return "; ".join([*said, f"nobody tells of the group: {error}"])
+    if told is None:
+        return "; ".join([*said, "there is no such group"])
+    given = [f"{one.member_id} is given {[p for _, p in one.assignment]}" for one in told.members]
+    return "; ".join([*said, f"the group is {told.state}", *given])
 
 
 def are_shared(readings: Readings, members: Iterable[str]) -> bool:

@@ -22,6 +22,12 @@ from tidelog.testing.local_cluster import LocalCluster
 
 TOPIC = "kills"
 PATIENCE_S = 60.0
+LOOK_FOR_LEADERS_MS = 200
+"""How often the producer asks who leads, whatever it is told meanwhile.
+
+By default librdkafka asks every five minutes, and after an error once its back-off is over. If that
+question comes just before there is a new leader, the producer learns of it late: the gap it sees is
+then its own back-off, and not the time the cluster was without a leader."""
 Say = Callable[[str], None]
 
 
@@ -48,7 +54,10 @@ class Outcome:
 class SteadyProducer:
     """One record at a time to each partition, as fast as acknowledgements allow a small window."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, look_ms: int | None = LOOK_FOR_LEADERS_MS
+    ) -> None:
+        """``look_ms`` None: as rarely as the client does by default."""
         self._topic = topic
         self._partitions = partitions
         self._producer = Producer(
@@ -65,6 +74,7 @@ class SteadyProducer:
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
                 "topic.metadata.refresh.fast.interval.ms": 50,
+                **({} if look_ms is None else {"topic.metadata.refresh.interval.ms": look_ms}),
                 "log_level": 0,
             }
         )
@@ -128,14 +138,21 @@ class SteadyProducer:
 class Run:
     """A topic with a producer on it; faults are done to the leader of its partition 0."""
 
-    def __init__(self, cluster: LocalCluster, topic: str, partitions: int, say: Say) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        topic: str,
+        partitions: int,
+        say: Say,
+        look_ms: int | None = LOOK_FOR_LEADERS_MS,
+    ) -> None:
         self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
         self._say = say
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         self.outcome = Outcome()
-        self._producer = SteadyProducer(cluster.bootstrap, topic, partitions)
+        self._producer = SteadyProducer(cluster.bootstrap, topic, partitions, look_ms)
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
@@ -190,7 +207,7 @@ class Run:
     def _leader(self) -> int:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            partitions = self._admin.list_topics(self._topic, timeout=5).topics[self._topic]
+            partitions = self._admin.list_topics(self._topic, timeout=30).topics[self._topic]
             if 0 in partitions.partitions and partitions.partitions[0].leader > 0:
                 return int(partitions.partitions[0].leader)
             time.sleep(0.02)
@@ -200,7 +217,7 @@ class Run:
         self._cluster.wait_until_serving(PATIENCE_S)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            topic = self._admin.list_topics(self._topic, timeout=5).topics[self._topic]
+            topic = self._admin.list_topics(self._topic, timeout=30).topics[self._topic]
             if all(len(p.isrs) == 3 for p in topic.partitions.values()):
                 return
             time.sleep(0.05)
@@ -256,8 +273,9 @@ def run_kills(
     topic: str = TOPIC,
     partitions: int = 3,
     say: Say = lambda line: None,
+    look_ms: int | None = LOOK_FOR_LEADERS_MS,
 ) -> Outcome:
-    run = Run(cluster, topic, partitions, say)
+    run = Run(cluster, topic, partitions, say, look_ms)
     with run.under_way():
         for _ in range(kills):
             run.kill_leader()
@@ -271,8 +289,9 @@ def run_pauses(
     topic: str = "pauses",
     partitions: int = 3,
     say: Say = lambda line: None,
+    look_ms: int | None = LOOK_FOR_LEADERS_MS,
 ) -> Outcome:
-    run = Run(cluster, topic, partitions, say)
+    run = Run(cluster, topic, partitions, say, look_ms)
     with run.under_way():
         for pause_s in pauses_s:
             run.pause_leader(pause_s)

@@ -87,6 +87,16 @@ class Target:
             if answer.producer_id >= 0:
                 return int(answer.producer_id)
 
+    def await_ended_transactions(self) -> None:
+        """Until their markers are written, without which the next ones would have to wait."""
+        deadline = time.monotonic() + PATIENCE_S
+        ending = ["PrepareCommit", "PrepareAbort"]
+        while self.admin.ask(
+            ApiKey.LIST_TRANSACTIONS, 0, state_filters=ending, producer_id_filters=[]
+        ).transaction_states:
+            assert time.monotonic() < deadline, "a transaction does not end"
+            time.sleep(0.01)
+
     def topic_ids(self) -> dict[str, Uuid]:
         answer = self._describe(None)
         return {topic.name: Uuid(topic.topic_id.bytes) for topic in answer.topics}

@@ -11,22 +11,21 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from google.protobuf.message import Message
-
 from tidelog.kernel.ids import IncarnationId, NodeId, Uuid
 from tidelog.kernel.peers import (
     CallContext,
     MessageTooLarge,
     PeerError,
     PeerIdentity,
+    PeerMessage,
     PeerUnavailable,
     Stream,
     StreamReset,
     Unary,
 )
 
-Sent = TypeVar("Sent", bound=Message)
-Received = TypeVar("Received", bound=Message)
+Sent = TypeVar("Sent", bound=PeerMessage)
+Received = TypeVar("Received", bound=PeerMessage)
 Handler = Callable[[CallContext, Any], Awaitable[Any]]
 MAX_DATA_BYTES = (1 << 20) + (64 << 10)
 """A chunk of records and what is wrapped around it."""
@@ -105,7 +104,7 @@ class MemoryPeers:
         self._node = node
 
     async def call(
-        self, node: NodeId, method: Unary[Any, Any], request: Message, *, timeout_ms: float
+        self, node: NodeId, method: Unary[Any, Any], request: PeerMessage, *, timeout_ms: float
     ) -> Any:
         handler = self._network.servers.get(node, {}).get(method.path)
         await asyncio.sleep(self._network.latency_ms / 1000)

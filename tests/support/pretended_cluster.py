@@ -70,13 +70,17 @@ class PretendedCluster:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Calls wait for it; open from the start."""
     blocks: int = 0
+    cut_off: bool = False
 
     @property
     def image(self) -> MetadataImage:
         return self.controller.committed
 
     def is_in_touch(self) -> bool:
-        return True
+        return not self.cut_off
+
+    def is_cut_off(self) -> bool:
+        return self.cut_off
 
     async def forward(self, request: ForwardedRequest, *, timeout_ms: float) -> bytes:
         self.forwarded.append(request)

@@ -18,7 +18,7 @@ from tidelog.wire.protocol.responses import decode_response
 
 CLOSED: Final = "connection closed"
 SILENT: Final = "no response"
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
 
 
 class RawConnection:

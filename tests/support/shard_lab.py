@@ -126,9 +126,13 @@ class MemoryPartition:
 
 
 def shard_set(
-    world: World, make: Callable[[ShardLog, Callable[[], None]], M], *, timeout_ms: int = 5_000
+    world: World,
+    make: Callable[[ShardLog, Callable[[], None]], M],
+    *,
+    timeout_ms: int = 5_000,
+    is_cut_off: Callable[[], bool] = lambda: False,
 ) -> ShardSet[M]:
-    settings = ShardSettings(lambda: timeout_ms, lambda: 1 << 16)
+    settings = ShardSettings(lambda: timeout_ms, lambda: 1 << 16, is_cut_off)
     return ShardSet("__topic", make, CoordinatorClock(world.clock), settings)
 
 

@@ -72,7 +72,9 @@ class Transactor:
         *,
         is_new: bool,
         timeout_ms: int = 5_000,
+        answer_s: float = 4.0,
     ) -> None:
+        """``answer_s``: how long it waits for a coordinator or a leader to answer."""
         self.name = name
         self.life = life
         self.producer_id = self.epoch = -1
@@ -81,6 +83,7 @@ class Transactor:
         self._deeds = deeds
         self._is_new = is_new
         self._timeout_ms = timeout_ms
+        self._answer_s = answer_s
         self._coordinator = -1
         self._sequences: dict[int, int] = {}
         self._added: set[int] = set()
@@ -179,7 +182,7 @@ class Transactor:
             try:
                 if self._coordinator < 0:
                     await self._find_coordinator()
-                answer = await self._client.call(self._coordinator, request, 4.0)
+                answer = await self._client.call(self._coordinator, request, self._answer_s)
             except NoAnswer:
                 self._coordinator = -1
             else:
@@ -209,7 +212,7 @@ class Transactor:
                 if known is None or known.leader < 0:
                     await self._client.refresh([self._topic])
                     continue
-                answer = await self._client.call(known.leader, request, 5.0)
+                answer = await self._client.call(known.leader, request, self._answer_s + 1.0)
             except NoAnswer:
                 pass
             else:

@@ -73,6 +73,7 @@ SHELLS = [
     "replication/tidelog/replication/alarm.py",
     "replication/tidelog/replication/cleaners.py",
     "replication/tidelog/replication/controller_calls.py",
+    "replication/tidelog/replication/fetch_answer.py",
     "replication/tidelog/replication/fetch_messages.py",
     "replication/tidelog/replication/fetch_service.py",
     "replication/tidelog/replication/fetcher.py",

@@ -211,6 +211,7 @@ class BrokerRole:
         if self._has_begun:
             self.replicas.apply(delta)
             self.coordination.follow(delta)
+            self.transaction_coordination.follow(delta)
         else:
             self._begin_when_caught_up()
 

@@ -78,6 +78,11 @@ class Cluster(Protocol):
         """Whether the metadata is as fresh as heartbeats are: nobody was elected unheard."""
         ...
 
+    def is_cut_off(self) -> bool:
+        """Whether no active controller has answered for a session: if there is one, it takes this
+        broker for lost, and others lead what it led."""
+        ...
+
     async def forward(self, request: ForwardedRequest, *, timeout_ms: float) -> bytes:
         """The body of the response for the client."""
         ...

@@ -39,6 +39,9 @@ class ControllerCluster:
     def is_in_touch(self) -> bool:
         return self._client.is_in_touch()
 
+    def is_cut_off(self) -> bool:
+        return self._client.silence_ms() is not None
+
     async def forward(self, request: ForwardedRequest, *, timeout_ms: float) -> bytes:
         try:
             answer = await self._client.forward(request, timeout_ms=timeout_ms)

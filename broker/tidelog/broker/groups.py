@@ -48,6 +48,7 @@ class Groups:
             ShardSettings(
                 lambda: context.settings.get_int("offsets.commit.timeout.ms"),
                 lambda: context.settings.get_int("offsets.load.buffer.size"),
+                context.cluster.is_cut_off,
             ),
         )
         replicas.role_listeners.append(self._role_changed)

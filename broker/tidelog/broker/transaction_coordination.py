@@ -12,14 +12,17 @@ from tidelog.broker.handlers.describe_producers import DescribeProducers
 from tidelog.broker.handlers.describe_transactions import DescribeTransactions
 from tidelog.broker.handlers.end_txn import EndTxn
 from tidelog.broker.handlers.list_transactions import ListTransactions
+from tidelog.broker.handlers.parked_produces import ParkedProduces
 from tidelog.broker.handlers.produce import Produce
 from tidelog.broker.handlers.txn_offset_commit import TxnOffsetCommit
 from tidelog.broker.handlers.write_txn_markers import WriteTxnMarkers
+from tidelog.broker.leader_calls import LeaderCalls
 from tidelog.broker.ports import NodePorts
 from tidelog.broker.transaction_gate import TransactionGate
 from tidelog.broker.transaction_markers import MarkerSender, MarkerWriter
 from tidelog.broker.transaction_messages import ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS
 from tidelog.broker.transactions import Transactions
+from tidelog.controller.metadata.delta import MetadataDelta
 from tidelog.kernel.peers import PeerServer
 from tidelog.replication.replicas import ReplicaSet
 
@@ -36,14 +39,24 @@ class TransactionCoordination:
         administration: Administration,
     ) -> None:
         self._writer = MarkerWriter(replicas, groups)
-        self._sender = MarkerSender(context, ports.peers, self._writer)
+        is_cut_off = context.cluster.is_cut_off
+        self._calls = LeaderCalls(ports.peers, ports.clock, is_cut_off)
+        self._sender = MarkerSender(context, self._calls, self._writer)
         self.transactions = Transactions(
-            context, replicas, ports, administration.producer_ids, self._sender
+            context, replicas, ports, administration.producer_ids, self._sender, self._calls
         )
         administration.init_producer_id.transactions = self.transactions
-        self._gate = TransactionGate(lambda: context.settings, self.transactions, ports.clock)
+        self._gate = TransactionGate(
+            lambda: context.settings, self.transactions, ports.clock, is_cut_off
+        )
         self.handlers: tuple[Handler, ...] = (
-            Produce(context, replicas, self._gate, acknowledges_early=ports.acknowledges_early),
+            Produce(
+                context,
+                replicas,
+                self._gate,
+                ParkedProduces(ports.clock, is_cut_off),
+                acknowledges_early=ports.acknowledges_early,
+            ),
             AddPartitionsToTxn(context, self.transactions),
             AddOffsetsToTxn(context, self.transactions),
             TxnOffsetCommit(context, replicas, groups, self._gate),
@@ -58,6 +71,9 @@ class TransactionCoordination:
         """Register what coordinators and partition leaders ask each other."""
         server.on_unary(WRITE_TXN_MARKERS, self._writer.serve)
         server.on_unary(ADD_PARTITIONS_TO_TXN, self.transactions.serve)
+
+    def follow(self, delta: MetadataDelta) -> None:
+        self._calls.follow(delta)
 
     async def close(self) -> None:
         self.transactions.close()

@@ -79,11 +79,16 @@ class TransactionGate:
     """Owner: the broker role, which calls ``close``."""
 
     def __init__(
-        self, settings: Callable[[], Settings], coordinators: Coordinators, clock: Clock
+        self,
+        settings: Callable[[], Settings],
+        coordinators: Coordinators,
+        clock: Clock,
+        is_cut_off: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._coordinators = coordinators
         self._clock = clock
+        self._is_cut_off = is_cut_off
         self._verdicts: dict[_Key, asyncio.Future[ErrorCode]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -128,11 +133,19 @@ class TransactionGate:
         )
         codes: Sequence[ErrorCode] = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(keys)
         try:
-            codes = await self._patiently(question)
+            codes = [self._judged(code) for code in await self._patiently(question)]
         finally:
             for verdict, code in zip(verdicts, codes, strict=True):
                 if not verdict.done():
                     verdict.set_result(code)
+
+    def _judged(self, code: ErrorCode) -> ErrorCode:
+        """Where nobody can be asked, because this broker is cut off, another leads by now.
+
+        A client that is told to come again would come here again, and not look for that one.
+        """
+        is_in_vain = code in COME_AGAIN and self._is_cut_off()
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_in_vain else code
 
     async def _patiently(self, question: Question) -> Sequence[ErrorCode]:
         """The transaction before this one may have its markers yet to be written."""

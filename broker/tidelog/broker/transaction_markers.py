@@ -2,7 +2,8 @@
 
 ``MarkerSender`` finds who leads each partition now and sends what goes to one node in one turn of
 the loop in one call. It remembers nothing: whatever became of a marker is told to the transaction,
-which sends again what was not written, to whoever leads by then.
+which sends again what was not written, to whoever leads by then. A call to a leader that has been
+replaced meanwhile is given up.
 
 ``MarkerWriter`` is the other end. A marker in the offsets topic also decides about the offsets that
 were committed in the transaction.
@@ -24,6 +25,7 @@ from typing import Final, NamedTuple
 from tidelog.broker.context import BrokerContext
 from tidelog.broker.groups import Groups
 from tidelog.broker.handlers.internal_topics import CONSUMER_OFFSETS
+from tidelog.broker.leader_calls import LeaderCalls, Leadership
 from tidelog.broker.partitions import Replicas
 from tidelog.broker.transaction_messages import (
     WRITE_TXN_MARKERS,
@@ -39,7 +41,7 @@ from tidelog.coordinator.runtime.transaction_shard import TellOutcome
 from tidelog.coordinator.transactions.events import MarkersAnswered, SendMarkers
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import LeaderEpoch, NodeId, ProducerId, TopicPartition
-from tidelog.kernel.peers import CallContext, PeerError, Peers
+from tidelog.kernel.peers import CallContext, PeerError
 from tidelog.replication.outcomes import Produced
 from tidelog.replication.partition import Partition
 from tidelog.v1 import coordinator_pb2 as pb
@@ -184,9 +186,9 @@ class _Place(NamedTuple):
 class MarkerSender:
     """On the coordinator. Owner: the broker role, which calls ``close``."""
 
-    def __init__(self, context: BrokerContext, peers: Peers, writer: MarkerWriter) -> None:
+    def __init__(self, context: BrokerContext, calls: LeaderCalls, writer: MarkerWriter) -> None:
         self._context = context
-        self._peers = peers
+        self._calls = calls
         self._writer = writer
         self._queues: dict[NodeId, list[_Item]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -252,11 +254,12 @@ class MarkerSender:
             if node == self._context.node_id:
                 codes = await self._writer.write_all(orders)
             else:
-                answer = await self._peers.call(
-                    node,
+                answer = await self._calls.call(
+                    Leadership(node, _epochs(orders)),
                     WRITE_TXN_MARKERS,
                     markers_request(orders),
                     timeout_ms=_CALL_TIMEOUT_MS,
+                    is_awaited=False,
                 )
                 codes = marker_codes(orders, answer)
         except PeerError:
@@ -268,6 +271,14 @@ class MarkerSender:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _epochs(orders: Sequence[MarkerOrder]) -> dict[PartitionRef, LeaderEpoch]:
+    return {
+        ref: epoch
+        for order in orders
+        for ref, epoch in zip(order.refs, order.leader_epochs, strict=True)
+    }
 
 
 def _marker_of(effect: SendMarkers) -> Marker:

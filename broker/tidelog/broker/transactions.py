@@ -13,6 +13,7 @@ from typing import Final
 from tidelog.broker.context import BrokerContext
 from tidelog.broker.handlers.internal_topics import TRANSACTION_STATE
 from tidelog.broker.handlers.producer_id_blocks import ProducerIdBlocks
+from tidelog.broker.leader_calls import LeaderCalls, LeaderReplaced, Leadership
 from tidelog.broker.ports import NodePorts
 from tidelog.broker.shard_partition import LeaderPartition
 from tidelog.broker.transaction_markers import MarkerSender
@@ -54,16 +55,18 @@ class Transactions:
         ports: NodePorts,
         producer_ids: ProducerIdBlocks,
         markers: MarkerSender,
+        calls: LeaderCalls,
     ) -> None:
         self._context = context
         self._replicas = replicas
-        self._peers = ports.peers
+        self._calls = calls
         self._offload = ports.offload
         self._ports = TransactionPorts(
             lambda: _settings(context.settings),
             self.feature_level,
             producer_ids.take,
             markers.send,
+            context.cluster.is_in_touch,
         )
         self._led: dict[PartitionIndex, PartitionRef] = {}
         self._shards: ShardSet[TransactionShard] = ShardSet(
@@ -73,6 +76,7 @@ class Transactions:
             ShardSettings(
                 lambda: context.settings.get_int("request.timeout.ms"),
                 lambda: context.settings.get_int("transaction.state.log.load.buffer.size"),
+                context.cluster.is_cut_off,
             ),
         )
         replicas.role_listeners.append(self._role_changed)
@@ -85,19 +89,19 @@ class Transactions:
     def find(self, transactional_id: str) -> TransactionShard | ErrorCode:
         """The shard of an id, or why it is not served here and now."""
         found = self._partition_of(transactional_id)
-        return ErrorCode.NOT_COORDINATOR if found is None else self._shards.find(found[0])
+        return ErrorCode.NOT_COORDINATOR if found is None else self._shards.find(found[0].partition)
 
     def shards(self) -> Iterator[TransactionShard | ErrorCode]:
         """All that are here; an error in place of one that loads."""
         return self._shards.all()
 
-    def _partition_of(self, transactional_id: str) -> tuple[PartitionIndex, PartitionState] | None:
+    def _partition_of(self, transactional_id: str) -> tuple[PartitionRef, PartitionState] | None:
         topic = self._context.image.topics.named(TRANSACTION_STATE)
         if topic is None or not topic.partitions:
             return None
         index = coordinator_partition(transactional_id, len(topic.partitions))
         state = topic.partitions.get(index)
-        return None if state is None else (index, state)
+        return None if state is None else (PartitionRef(topic.topic_id, index), state)
 
     # --- questions of partition leaders ------------------------------------------------
 
@@ -106,16 +110,18 @@ class Transactions:
         found = self._partition_of(question.transactional_id)
         if found is None or not found[1].has_leader:
             return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(question.refs)
-        node = found[1].leader
-        if node == self._context.node_id:
+        ref, state = found
+        if state.leader == self._context.node_id:
             return await self.answer(question)
         try:
-            answer = await self._peers.call(
-                node,
+            answer = await self._calls.call(
+                Leadership(state.leader, {ref: state.leader_epoch}),
                 ADD_PARTITIONS_TO_TXN,
                 question_request(question),
                 timeout_ms=max(timeout_ms, 1),
             )
+        except LeaderReplaced:
+            return [ErrorCode.NOT_COORDINATOR] * len(question.refs)
         except PeerError:
             return [ErrorCode.NETWORK_EXCEPTION] * len(question.refs)
         return question_codes(question, answer)

@@ -2,7 +2,8 @@
 
 A gap is a time in which a write of a partition waited and none was acknowledged; a workload that
 rests makes none. The gap of a fault is the longest one, of any partition, that overlaps the time
-in which the fault acted: what one who writes there would have noticed of it.
+in which the fault acted, from when the fault began: what one who writes there would have noticed
+of it. What was waited for before had another cause, such as the start of the clients.
 
 Writes in transactions have gaps of their own. They wait for coordinators too, and for their client,
 which for its own reasons may wait much longer than for any leader, and over several faults.
@@ -82,11 +83,12 @@ def measure(history: History) -> Availability:
     cluster = _Waits.of(appends, end_ms)
     partitions = _by_partition([one for one in appends if not one.transaction], end_ms)
     in_transactions = _by_partition([one for one in appends if one.transaction], end_ms)
+    under_way_ms = _under_way_ms([*partitions.values(), *in_transactions.values()])
     faults = sorted(history.faults, key=lambda fault: fault.began_ms)
     effects = tuple(
         _effect(
             fault,
-            _neighbours(faults, at, end_ms),
+            _neighbours(faults, at, under_way_ms, end_ms),
             cluster,
             partitions,
             in_transactions,
@@ -163,12 +165,13 @@ class _Waits:
         return _Waits(ended, invoked, np.maximum(previous, first_invoked), to_ms)
 
     def longest(self, began_ms: float, ended_ms: float) -> float | None:
-        """Of the stretches that overlap a time."""
+        """Of the stretches that overlap a time, and what of them came before it taken off."""
         first = int(np.searchsorted(self.to_ms, began_ms, "right"))
         last = int(np.searchsorted(self.from_ms, ended_ms, "right"))
         if first >= last:
             return None
-        return float(np.max(self.to_ms[first:last] - self.from_ms[first:last]))
+        from_ms = np.maximum(self.from_ms[first:last], began_ms)
+        return float(np.max(self.to_ms[first:last] - from_ms))
 
     def per_s(self, from_ms: float, to_ms: float) -> float | None:
         if to_ms - from_ms < _LEAST_MS:
@@ -177,11 +180,19 @@ class _Waits:
         return float(last - first) / (to_ms - from_ms) * 1000
 
 
-def _neighbours(faults: Sequence[FaultBand], at: int, end_ms: float) -> tuple[float, float]:
-    """When the faults before had been healed, and when the next one began."""
+def _under_way_ms(partitions: Iterable[_Waits]) -> float:
+    """When every partition had acknowledged something: before, clients were still starting."""
+    firsts = [float(one.acknowledged_ms[0]) for one in partitions if len(one.acknowledged_ms)]
+    return max(firsts, default=0.0)
+
+
+def _neighbours(
+    faults: Sequence[FaultBand], at: int, under_way_ms: float, end_ms: float
+) -> tuple[float, float]:
+    """When the faults before had been healed, or all had begun; and when the next one began."""
     before = [one.ended_ms if one.ended_ms is not None else end_ms for one in faults[:at]]
     after = faults[at + 1].began_ms if at + 1 < len(faults) else end_ms
-    return max(before, default=0.0), after
+    return max(before, default=under_way_ms), after
 
 
 def _effect(

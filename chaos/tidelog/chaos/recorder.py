@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,6 +37,7 @@ class Recorder:
         self._number = 0
         self._totals = Totals()
         self._acknowledged_ms: dict[tuple[str, int], float] = {}
+        self._written: set[tuple[str, int]] = set()
 
     def now_ms(self) -> float:
         return (self._clock_s() - self._began_s) * _SECOND_MS
@@ -52,6 +53,11 @@ class Recorder:
         """
         with self._lock:
             return all(at_ms > since_ms for at_ms in self._acknowledged_ms.values())
+
+    def unwritten(self, places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Partitions that have not acknowledged any write yet, in a transaction or not."""
+        with self._lock:
+            return [place for place in places if place not in self._written]
 
     def add(self, event: Event) -> None:
         """Anything but an operation, which gets its number here."""
@@ -85,9 +91,10 @@ class Recorder:
         with self._lock:
             self._number += 1
             self._count(verb, outcome, len(seen))
-            is_write = verb is Verb.APPEND and outcome is Outcome.OK and not transaction
-            if is_write and ended_ms is not None:
-                self._acknowledged_ms[topic, partition] = ended_ms
+            if verb is Verb.APPEND and outcome is Outcome.OK and ended_ms is not None:
+                self._written.add((topic, partition))
+                if not transaction:
+                    self._acknowledged_ms[topic, partition] = ended_ms
             self._sink(
                 Operation(
                     self._number, client, verb, invoked_ms, ended_ms, outcome,

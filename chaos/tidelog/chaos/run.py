@@ -38,7 +38,9 @@ from tidelog.chaos.workloads.stage import Stage, Workload
 
 HISTORY_NAME: Final = "history.jsonl"
 _TICK_S: Final = 0.1
-_FIRST_ACK_S: Final = 60.0
+_UNDER_WAY_S: Final = 60.0
+_FIRST_RECORDS: Final = 100
+"""So many writes reach all partitions; a workload that is slow on purpose takes its time."""
 _WHOLE_S: Final = 60.0
 _BETWEEN_FAULTS_S: Final = 30.0
 _FIND_VICTIM_S: Final = 10.0
@@ -154,7 +156,7 @@ class _Run:
             self._sampler.start()
             self._workload.start()
             self._is_started = True
-            self._wait_for_first_ack()
+            self._wait_until_under_way()
             self._wait_until_got_over(_BETWEEN_FAULTS_S)
             self._break()
         finally:
@@ -316,17 +318,31 @@ class _Run:
 
     # --- waiting -----------------------------------------------------------------------
 
-    def _wait_for_first_ack(self) -> None:
-        deadline = time.monotonic() + _FIRST_ACK_S
-        while not self._recorder.totals.acknowledged and not self._interrupted.is_set():
+    def _wait_until_under_way(self) -> None:
+        """Every partition was written to and every client was served: no start looks like a gap."""
+        patience_s = _UNDER_WAY_S + _FIRST_RECORDS / self._options.rate
+        deadline = time.monotonic() + patience_s
+        while (missing := self._not_under_way()) and not self._interrupted.is_set():
             if failures := self._workload.failures():
                 raise RunFailed("; ".join(failures))
             if time.monotonic() > deadline:
                 raise RunFailed(
-                    f"the workload got no acknowledgement within {_FIRST_ACK_S:g} s "
-                    f"at {self._target.bootstrap}"
+                    f"the workload is not under way after {patience_s:.0f} s at "
+                    f"{self._target.bootstrap}: {'; '.join(missing)}"
                 )
             self._wait(_TICK_S)
+
+    def _not_under_way(self) -> Sequence[str]:
+        """What it waits for, in words."""
+        topics = self._workload.topics
+        places = [(topic.name, p) for topic in topics for p in range(topic.partitions)]
+        unwritten = [f"{topic}-{p}" for topic, p in self._recorder.unwritten(places)]
+        idle = self._workload.idle()
+        return [
+            f"{words} {', '.join(names)}"
+            for words, names in (("no write acknowledged of", unwritten), ("no success of", idle))
+            if names
+        ]
 
     def _wait_until_whole(self, patience_s: float, *, is_ending: bool = False) -> bool:
         """Until a sample that is younger than the call shows every replica in sync."""

@@ -3,14 +3,17 @@
 A campaign is many runs: each leaves its counts, its anomalies and the gap of every fault, so that
 percentiles over all of them are those of one long run. Figures that cannot be added up, such as
 throughput, are left to the report of each run.
+
+A run that was cut short is no piece of a campaign: it has not done what it was asked to, and its
+end was hurried. It is left out when runs are added up, and that is said.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from tidelog.chaos.availability import percentile
@@ -52,6 +55,10 @@ class RunSummary:
     problems: tuple[str, ...]
     """Why a run is not what it should be, whatever the checkers say."""
     faults: tuple[FaultGaps, ...]
+    is_whole: bool = True
+    """False: it was cut short, so it does not count."""
+    left_out: tuple[str, ...] = ()
+    """Of several runs: those that were cut short, by what repeats them."""
 
     @property
     def is_good(self) -> bool:
@@ -82,6 +89,7 @@ def summarize(header: RunHeader, verdict: Verdict, problems: Sequence[str]) -> R
             )
             for one in verdict.availability.summaries
         ),
+        verdict.is_whole,
     )
 
 
@@ -90,9 +98,30 @@ def _known(values: Iterable[float | None]) -> tuple[float, ...]:
 
 
 def add_up(summaries: Sequence[RunSummary]) -> RunSummary:
-    """As if all had been one run."""
-    if len(summaries) == 1:
-        return summaries[0]
+    """As if all had been one run; those that were cut short are only named."""
+    whole = [one for one in summaries if one.is_whole]
+    cut_short = [one for one in summaries if not one.is_whole]
+    if len(whole) == 1 and not cut_short:
+        return whole[0]
+    total = _sum(whole)
+    return replace(
+        total,
+        problems=(*total.problems, *_problems(cut_short, is_all=not whole)),
+        left_out=(*total.left_out, *(one.command for one in cut_short)),
+    )
+
+
+def _problems(cut_short: Sequence[RunSummary], *, is_all: bool) -> Iterator[str]:
+    """An anomaly is one, however short the run was that shows it."""
+    for one in cut_short:
+        found = ", ".join(f"{count:,} {kind}" for kind, count in one.anomalies.items() if count)
+        if found:
+            yield f"{one.command}, cut short and left out, found {found}"
+    if is_all:
+        yield "there is nothing to add up: no run came to its end"
+
+
+def _sum(summaries: Sequence[RunSummary]) -> RunSummary:
     anomalies: Counter[str] = Counter()
     faults: dict[str, FaultGaps] = {}
     for summary in summaries:
@@ -100,7 +129,7 @@ def add_up(summaries: Sequence[RunSummary]) -> RunSummary:
         for one in summary.faults:
             faults[one.name] = _both(faults.get(one.name), one)
     return RunSummary(
-        f"{len(summaries)} runs",
+        "1 run" if len(summaries) == 1 else f"{len(summaries)} runs",
         sum(one.lasted_s for one in summaries),
         sum(one.acknowledged for one in summaries),
         sum(one.failed for one in summaries),
@@ -110,6 +139,7 @@ def add_up(summaries: Sequence[RunSummary]) -> RunSummary:
         dict(anomalies),
         tuple(problem for one in summaries for problem in one.problems),
         tuple(faults.values()),
+        left_out=tuple(text for one in summaries for text in one.left_out),
     )
 
 
@@ -148,7 +178,8 @@ def decode_summary(text: str) -> RunSummary:
     except json.JSONDecodeError as error:
         raise BadSummary(f"it is not JSON: {error}") from None
     given = _fields_of(RunSummary, found, "a summary")
-    given["problems"] = tuple(given["problems"])
+    for name in ("problems", "left_out"):
+        given[name] = tuple(given[name])
     given["faults"] = tuple(_decode_gaps(one) for one in given["faults"])
     return RunSummary(**given)
 
@@ -169,7 +200,8 @@ def _fields_of(kind: type[RunSummary | FaultGaps], found: object, what: str) -> 
     given = {}
     for field in fields(kind):
         value = found.get(field.name)
-        if not isinstance(value, _SHAPES[str(field.type)]) or isinstance(value, bool):
+        is_flag = isinstance(value, bool)  # which is an int, too
+        if not isinstance(value, _SHAPES[str(field.type)]) or is_flag != (field.type == "bool"):
             raise BadSummary(f"{what} has {field.name}: {field.type}, and here it is {value!r:.60}")
         given[field.name] = value
     return given
@@ -177,6 +209,7 @@ def _fields_of(kind: type[RunSummary | FaultGaps], found: object, what: str) -> 
 
 _SHAPES: Mapping[str, type | tuple[type, ...]] = {
     "str": str,
+    "bool": bool,
     "int": int,
     "float": (int, float),
     "Mapping[str, int]": dict,

@@ -18,7 +18,8 @@ def summary_text(summary: RunSummary) -> Group:
         f"{summary.transactions:,} transactions in {summary.lasted_s:,.0f} s"
     )
     problems = [Text(f"a run went wrong: {text}", style="red") for text in summary.problems]
-    return Group(totals, _faults(summary), *problems, _headline(summary))
+    left_out = [Text(f"left out, because it was cut short: {text}") for text in summary.left_out]
+    return Group(totals, _faults(summary), *left_out, *problems, _headline(summary))
 
 
 def _faults(summary: RunSummary) -> Table:
@@ -45,5 +46,7 @@ def _headline(summary: RunSummary) -> Text:
     found = ", ".join(f"{count:,} {kind}" for kind, count in summary.anomalies.items() if count)
     if found:
         return Text(f"ANOMALIES: {found}", style="bold red")
+    if not summary.anomalies:
+        return Text("NOTHING JUDGED", style="bold red")
     looked_for = ", ".join(f"0 {kind}" for kind in summary.anomalies)
     return Text(f"OK: no anomaly ({looked_for})", style="bold green")

@@ -35,6 +35,8 @@ class Verdict:
     caveats: tuple[str, ...] = ()
     """What a reader must know before trusting the verdict: what was not judged, what went wrong
     in the run itself."""
+    is_whole: bool = True
+    """False: the run was cut off or interrupted before it had done what it was asked to."""
 
     @property
     def is_good(self) -> bool:
@@ -49,7 +51,11 @@ class Verdict:
 def judge(history: History) -> Verdict:
     facts = Facts(history)
     return Verdict(
-        tuple(check_facts(facts)), measure(history), _totals(history), tuple(_caveats(facts))
+        tuple(check_facts(facts)),
+        measure(history),
+        _totals(history),
+        tuple(_caveats(facts)),
+        history.end is not None and not history.end.was_interrupted,
     )
 
 

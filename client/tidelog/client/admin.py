@@ -13,6 +13,8 @@ from tidelog.client.event_loops import LoopBound
 from tidelog.client.records import (
     ClusterDescription,
     ConfigEntry,
+    ConfigValue,
+    Edge,
     GivenOffsets,
     GroupDescription,
     GroupListing,
@@ -43,7 +45,7 @@ class Admin:
         partitions: int | None = None,
         replication_factor: int | None = None,
         *,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, ConfigValue] | None = None,
         assignments: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """Create a topic; what is not given is the cluster's default.
@@ -76,9 +78,9 @@ class Admin:
         return await self._ask(self._sync.describe_topic, name)
 
     async def delete_records(
-        self, before: Mapping[TopicPartition, int]
+        self, before: Mapping[TopicPartition, int | Edge]
     ) -> dict[TopicPartition, int]:
-        """Delete what lies before these offsets; the first offsets there are then."""
+        """Delete what lies before these offsets, or END; the first offsets there are then."""
         return await self._ask(self._sync.delete_records, before)
 
     # --- settings of topics and brokers -----------------------------------------------------
@@ -89,14 +91,12 @@ class Admin:
     async def broker_configs(self, node_id: int) -> dict[str, ConfigEntry]:
         return await self._ask(self._sync.broker_configs, node_id)
 
-    async def set_topic_configs(self, topic: str, configs: Mapping[str, str | None]) -> None:
+    async def set_topic_configs(self, topic: str, configs: Mapping[str, ConfigValue]) -> None:
         """Change these settings and no others; None takes a setting back to its default."""
         await self._ask(self._sync.set_topic_configs, topic, configs)
 
-    async def set_broker_configs(
-        self, node_id: int | None, configs: Mapping[str, str | None]
-    ) -> None:
-        """Of one broker, or of all (None)."""
+    async def set_broker_configs(self, node_id: int, configs: Mapping[str, ConfigValue]) -> None:
+        """The same of one broker; librdkafka has no name for all of them together."""
         await self._ask(self._sync.set_broker_configs, node_id, configs)
 
     # --- groups -----------------------------------------------------------------------------

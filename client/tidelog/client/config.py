@@ -7,16 +7,20 @@ rules between settings are Kafka's own.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tidelog.client.errors import ConfigError
-from tidelog.client.settings import INSTEAD, ONLY_HERE, TABLES, Kind, Role, Setting, Value
+from tidelog.client.settings import INSTEAD, OF_JAVA, ONLY_HERE, TABLES, Kind, Role, Setting, Value
 
 _IN_FLIGHT_OF_IDEMPOTENCE: Final = 5
 _NO_GROUP: Final = "tidelog-client-without-a-group"
 """librdkafka insists on a name; a consumer without one joins no group and commits nothing."""
+_SERVER: Final = re.compile(
+    r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(\[[0-9A-Fa-f:.%\w]+\]|[\w.%-]+):(?P<port>\d{1,5})"
+)
 _INTERNAL_TOPICS: Final = "^__consumer_offsets$,^__transaction_state$,^__share_group_state$"
 
 
@@ -51,10 +55,16 @@ class ClientConfig:
 def read_config(role: Role, config: Mapping[str, Value]) -> ClientConfig:
     """Check what was given; ``ConfigError`` names what is wrong and what is allowed."""
     table = TABLES[role]
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f'the settings are a dictionary, as {{"bootstrap.servers": "host:9092"}}, '
+            f"not {config!r}",
+            "bootstrap.servers",
+        )
     for name in config:
         if not isinstance(name, str) or (name not in table and name not in ONLY_HERE):
             raise _unknown(role, name)
-    values = {
+    values: dict[str, Any] = {
         name: _read(row, config[name]) if name in config else row.default
         for name, row in table.items()
     }
@@ -63,6 +73,8 @@ def read_config(role: Role, config: Mapping[str, Value]) -> ClientConfig:
             'bootstrap.servers is missing: say where the cluster is, as "host:9092,other:9092"',
             "bootstrap.servers",
         )
+    for server in values["bootstrap.servers"]:
+        _check_server(server)
     given = frozenset(config)
     if role is Role.PRODUCER:
         values = _check_producer(values, given)
@@ -76,7 +88,7 @@ def read_config(role: Role, config: Mapping[str, Value]) -> ClientConfig:
         if values[name] is not None
     }
     translated.update({name: config[name] for name in config if name in ONLY_HERE})
-    translated.update(_special(role, values))
+    translated.update(_special(role, values, given))
     return ClientConfig(role, given, values, translated)
 
 
@@ -84,16 +96,33 @@ def _unknown(role: Role, name: object) -> ConfigError:
     text = str(name)
     if text in INSTEAD:
         return ConfigError(f"{text} is not a setting here: {INSTEAD[text]}", text)
+    renamed = [row.name for row in TABLES[role].values() if text in row.passed_as]
+    if renamed:
+        problem = f"{text} is librdkafka's name; here it is Kafka's, {renamed[0]}"
+        return ConfigError(problem, text, renamed)
+    if text in OF_JAVA:
+        problem = f"{text} is for Java's clients; librdkafka has nothing for it"
+        return ConfigError(problem, text)
     others = [other.value for other in Role if text in TABLES[other]]
-    known = [*TABLES[role], *ONLY_HERE]
-    nearest = difflib.get_close_matches(text.replace("_", "."), known, 3, 0.6)
+    nearest = _like(text, [*TABLES[role], *ONLY_HERE])
+    elsewhere = [
+        f"{like}, a setting of a {other.value}"
+        for other in Role
+        for like in _like(text, list(TABLES[other]), count=1)
+    ]
     if others:
         hint = f"it is a setting of a {' or '.join(others)}"
     elif nearest:
         hint = f"did you mean {' or '.join(nearest)}?"
+    elif elsewhere:
+        hint = f"did you mean {' or '.join(elsewhere)}?"
     else:
         hint = "docs/CLIENT.md lists those there are"
     return ConfigError(f"a {role.value} has no setting {text!r}; {hint}", text, nearest)
+
+
+def _like(text: str, known: list[str], count: int = 3) -> list[str]:
+    return difflib.get_close_matches(text.replace("_", ".").lower(), known, count, 0.6)
 
 
 # --- one value ---------------------------------------------------------------------------
@@ -157,7 +186,8 @@ def _choose(row: Setting, value: str) -> str:
     for choice in row.choices:
         if value == choice or value.lower() == choice.lower():
             return choice
-    raise _wrong(row, value, f"one of {', '.join(row.choices)} is wanted")
+    short = [choice for choice in row.choices if "." not in choice]
+    raise _wrong(row, value, f"one of {', '.join(short)} is wanted")
 
 
 def _read_list(row: Setting, value: Any) -> tuple[str, ...]:
@@ -176,6 +206,16 @@ def _translate(row: Setting, value: Any) -> Any:
     if row.name in ("send.buffer.bytes", "receive.buffer.bytes"):
         return max(0, value)
     return value
+
+
+def _check_server(server: str) -> None:
+    """As Kafka does: a port belongs to it, and a protocol may stand before it."""
+    if not (found := _SERVER.fullmatch(server)) or not 0 < int(found["port"]) < 1 << 16:
+        raise ConfigError(
+            f'bootstrap.servers: {server!r} is no host with a port, such as "localhost:9092" '
+            "(several have commas between them)",
+            "bootstrap.servers",
+        )
 
 
 # --- rules between settings --------------------------------------------------------------
@@ -220,6 +260,11 @@ def _conflict_with_idempotence(values: Mapping[str, Any]) -> tuple[str, str] | N
 def _check_consumer(values: Mapping[str, Any], given: frozenset[str]) -> None:
     strategies = values["partition.assignment.strategy"]
     if "partition.assignment.strategy" in given:
+        if not strategies:
+            raise ConfigError(
+                "partition.assignment.strategy: range, roundrobin or cooperative-sticky is wanted",
+                "partition.assignment.strategy",
+            )
         kinds = {"cooperative" in name.lower() for name in strategies}
         if len(kinds) != 1:
             raise ConfigError(
@@ -253,13 +298,15 @@ def _check_consumer(values: Mapping[str, Any], given: frozenset[str]) -> None:
         )
 
 
-def _special(role: Role, values: Mapping[str, Any]) -> dict[str, Any]:
+def _special(role: Role, values: Mapping[str, Any], given: frozenset[str]) -> dict[str, Any]:
     """What has no one-to-one counterpart."""
     if role is Role.PRODUCER:
         found: dict[str, Any] = {
             "queue.buffering.max.kbytes": max(1, values["buffer.memory"] // 1024),
             "queue.buffering.max.messages": 0,
         }
+        if (level := f"compression.{values['compression.type']}.level") in given:
+            found["compression.level"] = values[level]
         if values["transactional.id"] is not None:
             found["transaction.timeout.ms"] = values["transaction.timeout.ms"]
             # librdkafka wants a record to be given up before its transaction is.

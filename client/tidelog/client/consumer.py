@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, Self, TypeVar
 
+from tidelog.client.checks import checked_listener, checked_seconds
 from tidelog.client.consumer_base import ConsumerBase
-from tidelog.client.errors import WrongState
+from tidelog.client.errors import ClientClosed, WrongState
 from tidelog.client.event_loops import LoopBound
 from tidelog.client.listening import Desk, OnLoop, RebalanceListener
 from tidelog.client.rebalancing import Rebalancing, topic_names
@@ -39,6 +40,7 @@ class Consumer(ConsumerBase[K, V]):
         self._asking = ThreadPoolExecutor(1, "tidelog-client-ask")
         self._desk = Desk()
         self._is_polled = False
+        self._commits: set[asyncio.Future[None]] = set()
 
     # --- what to read -----------------------------------------------------------------------
 
@@ -50,12 +52,13 @@ class Consumer(ConsumerBase[K, V]):
         """Join the group and read what it gives this member; replaces a subscription."""
         loop = self._home.require()
         names = topic_names(self._core, topics)
-        told = OnLoop(loop, listener or RebalanceListener(), self._desk)
+        listening = checked_listener(listener or RebalanceListener(), may_wait=True)
+        told = OnLoop(loop, listening, self._desk)
         Rebalancing(self._core, told).subscribe(names)
 
     async def unsubscribe(self) -> None:
-        self._core.require_open()
-        await self._ask(self._core.rd.unsubscribe)
+        """Leave the group; a listener is told by the next poll."""
+        await self._ask(self._core.unsubscribe)
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without a group's say."""
@@ -69,11 +72,11 @@ class Consumer(ConsumerBase[K, V]):
         """Records as soon as there are some, at most ``max.poll.records``; none after the time."""
         loop, core, limit = self._home.require(), self._core, self._limit(max_records)
         core.require_open()
-        if core.is_listening:
+        if self._desk.is_listener():
             raise WrongState("a listener cannot poll: it is told inside of a poll")
         if self._is_polled:
             raise WrongState("another task polls this consumer; one at a time can")
-        deadline = loop.time() + timeout_s
+        deadline = loop.time() + checked_seconds("timeout_s", timeout_s)
         core.store_done(if_due=True)
         self._is_polled = True
         try:
@@ -90,8 +93,11 @@ class Consumer(ConsumerBase[K, V]):
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
         while not self._core.is_closed:
-            if records := await self.poll(max_records=1):
-                return records[0]
+            try:
+                if records := await self.poll(max_records=1):
+                    return records[0]
+            except ClientClosed:
+                break  # by another task
         raise StopAsyncIteration
 
     # --- offsets ----------------------------------------------------------------------------
@@ -106,7 +112,10 @@ class Consumer(ConsumerBase[K, V]):
         self._core.require_group("commit")
         self._home.require()
         wanted = self.positions() if offsets is None else offsets
-        return self._asked(lambda: self._core.commit(wanted))
+        committing = self._asked(lambda: self._core.commit(wanted))
+        self._commits.add(committing)
+        committing.add_done_callback(self._commits.discard)
+        return committing
 
     async def committed(
         self, partitions: Iterable[TopicPartition]
@@ -144,10 +153,15 @@ class Consumer(ConsumerBase[K, V]):
     async def close(self) -> None:
         """Leave the group; what is done is committed first, if commits are automatic."""
         loop = self._home.require()
-        if self._core.is_listening:
+        if self._desk.is_listener():
             raise WrongState("a listener cannot close its consumer")
-        if not self._core.is_closed:
+        if self._core.is_closed:
+            return
+        if self._commits:
+            await asyncio.wait(self._commits)
+        try:
             await asyncio.shield(loop.run_in_executor(self._polling, self._core.close))
+        finally:
             self._polling.shutdown(wait=False)
             self._asking.shutdown(wait=False)
 

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Final, Generic
 
+from tidelog.client.checks import checked_number
 from tidelog.client.consuming import ConsumerCore
-from tidelog.client.errors import WrongType
 from tidelog.client.records import K, OffsetAndMetadata, TopicPartition, V
 from tidelog.client.serializers import Deserializer, bytes_deserializer
 from tidelog.client.settings import Value
@@ -51,9 +51,7 @@ class ConsumerBase(Generic[K, V]):
     def _limit(self, max_records: int | None) -> int:
         if max_records is None:
             return self._core.max_poll_records
-        if isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1:
-            raise WrongType(f"max_records={max_records!r}: a number from 1 on is wanted")
-        return max_records
+        return checked_number("max_records", max_records, low=1)
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Generic
 
 from confluent_kafka import (
@@ -35,6 +35,13 @@ from confluent_kafka import Consumer as RdConsumer
 from confluent_kafka import Message as RdMessage
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from tidelog.client.checks import (
+    checked_function,
+    checked_number,
+    checked_offsets,
+    checked_partition,
+    checked_partitions,
+)
 from tidelog.client.config import read_config
 from tidelog.client.errors import (
     KEY_DESERIALIZATION,
@@ -46,6 +53,7 @@ from tidelog.client.errors import (
     WrongState,
     WrongType,
     from_exception,
+    not_made,
     request_failed,
     timed_out,
 )
@@ -54,6 +62,7 @@ from tidelog.client.records import (
     ConsumerRecord,
     Edge,
     GivenOffsets,
+    Headers,
     K,
     OffsetAndMetadata,
     Position,
@@ -70,9 +79,10 @@ SLICE_S: Final = 0.2
 """How long ``fill`` blocks at most; so long do others wait to seek, and a consumer to be closed."""
 _STORE_S: Final = 1.0
 _RETRY_S: Final = 0.01
+_MEETING_S: Final = 0.3
 _PASSING: Final = frozenset({
     -195, -193, -192, -187, -185, -180, -147,  # connections, time-outs, the poll interval
-    3, 5, 6, 14, 15, 16, 29,  # topics that are not there (yet), or not to be seen; coordinators
+    3, 5, 6, 14, 15, 16,  # topics that are not there (yet), leaders and coordinators on the move
 })  # fmt: skip
 """What librdkafka reports and goes on about by itself: logged, as Java's consumer does."""
 
@@ -97,13 +107,13 @@ class ConsumerCore(Generic[K, V]):
         try:
             self.rd = RdConsumer({**self.config.librdkafka, **self.troubles.options()})
         except KafkaException as error:
-            raise from_exception(error, "the consumer could not be made") from None
+            raise not_made(error, "the consumer could not be made") from None
         self.is_closed = False
         self.arriving: dict[TopicPartition, int] | None = None
         """While a listener is told of new partitions: where each is to begin."""
         self.paused: set[TopicPartition] = set()
-        self._key = key_deserializer
-        self._value = value_deserializer
+        self._key: Deserializer[K] = checked_function("key_deserializer", key_deserializer)
+        self._value: Deserializer[V] = checked_function("value_deserializer", value_deserializer)
         self._buffer: deque[RdMessage] = deque()
         self._failure: RequestFailed | None = None
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -111,8 +121,8 @@ class ConsumerCore(Generic[K, V]):
         self._stored_at_s = 0.0
         self._state = threading.RLock()
         self._fetching = threading.Lock()
-        self.is_listening = False
-        """A listener runs, inside of ``fill``."""
+        self.listening_thread: int | None = None
+        """Where a listener is told, inside of ``fill`` or of ``close``."""
 
     # --- records ----------------------------------------------------------------------------
 
@@ -146,7 +156,7 @@ class ConsumerCore(Generic[K, V]):
             elif not error.fatal() and error.code() in _PASSING:
                 LOGGER.warning("%s", error.str())
             elif self._failure is None:  # raised after the records that came before it
-                self._failure = request_failed(error, "consuming failed", self.troubles.tried())
+                self._failure = request_failed(error, "consuming failed", self.troubles.tried)
 
     def take(self, limit: int) -> list[ConsumerRecord[K, V]]:
         """Hand out records that are there, and move the positions past them."""
@@ -173,7 +183,6 @@ class ConsumerCore(Generic[K, V]):
     def _read(self, message: RdMessage) -> ConsumerRecord[K, V]:
         raw_key, raw_value = message.key(), message.value()
         kind, timestamp_ms = message.timestamp()
-        headers: Any = message.headers()
         return ConsumerRecord(
             message.topic() or "",
             _number(message.partition()),
@@ -182,7 +191,7 @@ class ConsumerCore(Generic[K, V]):
             None
             if raw_value is None
             else self._deserialize(message, "value", self._value, raw_value),
-            tuple(headers) if headers else (),
+            self._headers(message),
             timestamp_ms,
             _TIMESTAMP_TYPES.get(kind, TimestampType.NONE),
             message.leader_epoch(),
@@ -194,18 +203,18 @@ class ConsumerCore(Generic[K, V]):
         try:
             return deserializer(data)
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
-            topic, partition = message.topic() or "", _number(message.partition())
-            offset = _number(message.offset())
-            failure = DeserializationFailed(
-                f"the {what} of the record at offset {offset} of {topic}-{partition} cannot be "
-                f"read: {type(error).__name__}: {error}; seek to {offset + 1} to leave it out",
-                topic,
-                partition,
-                offset,
-            )
+            failure = _unreadable(message, what, error)
             if what == "key":
                 failure.code, failure.name = KEY_DESERIALIZATION, "_KEY_DESERIALIZATION"
             raise failure from error
+
+    def _headers(self, message: RdMessage) -> Headers:
+        """Their names are text; the binding stumbles over those that other clients wrote else."""
+        try:
+            headers: Any = message.headers()
+        except (ValueError, SystemError) as error:
+            raise _unreadable(message, "headers", error.__cause__ or error) from error
+        return tuple(headers) if headers else ()
 
     # --- offsets ----------------------------------------------------------------------------
 
@@ -240,7 +249,7 @@ class ConsumerCore(Generic[K, V]):
 
     def commit(self, offsets: GivenOffsets | None) -> None:
         self.require_group("commit")
-        wanted: GivenOffsets = self.positions() if offsets is None else checked_offsets(offsets)
+        wanted = self.positions() if offsets is None else checked_offsets(offsets)
         if not wanted:
             return
         what = f"group {self.group_id!r} could not commit"
@@ -251,22 +260,20 @@ class ConsumerCore(Generic[K, V]):
         for one in answers or ():
             if one.error is not None:
                 where = f"{what} offset {one.offset} of {one.topic}-{one.partition}"
-                raise request_failed(one.error, where, self.troubles.tried())
+                raise request_failed(one.error, where, self.troubles.look)
 
     def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         self.require_group("ask what is committed")
-        wanted = [RdTopicPartition(topic, index) for topic, index in partitions]
+        wanted = [RdTopicPartition(*one) for one in checked_partitions(partitions)]
         what = f"what group {self.group_id!r} committed is not known"
-        try:
+        with self.troubles.answered(what, self.timeout_s):
             answers = self.rd.committed(wanted, self.timeout_s)
-        except KafkaException as error:
-            raise self.failed(error, what) from None
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for one in answers:
             if one.error is not None:
-                raise request_failed(one.error, what, self.troubles.tried())
+                raise request_failed(one.error, what, self.troubles.look)
             found[TopicPartition(one.topic, one.partition)] = (
                 OffsetAndMetadata(one.offset, one.metadata or "", _epoch(one))
                 if one.offset >= 0
@@ -276,6 +283,8 @@ class ConsumerCore(Generic[K, V]):
 
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record; asks the brokers if none was read yet."""
+        self.require_open()
+        partition = checked_partition(partition)
         with self._state:
             known = self._positions.get(partition)
         if known is not None:
@@ -293,33 +302,35 @@ class ConsumerCore(Generic[K, V]):
 
     def watermarks(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset there is, and the one after the last that may be read."""
+        self.require_open()
+        partition = checked_partition(partition)
         what = f"the first and last offsets of {partition} are not known"
-        try:
+        with self.troubles.answered(what, self.timeout_s):
             answer = self.rd.get_watermark_offsets(
                 RdTopicPartition(*partition), self.timeout_s, cached=False
             )
-        except KafkaException as error:
-            raise self.failed(error, what) from None
         if answer is None:
-            raise timed_out(what, self.timeout_s, self.troubles.tried())
+            raise timed_out(what, self.timeout_s, self.troubles.look())
         return answer
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        self.require_open()
+        partition = checked_partition(partition)
+        checked_number("timestamp_ms", timestamp_ms)
         what = f"the offset of {partition} at {timestamp_ms} is not known"
-        try:
+        with self.troubles.answered(what, self.timeout_s):
             (answer,) = self.rd.offsets_for_times(
                 [RdTopicPartition(*partition, timestamp_ms)], self.timeout_s
             )
-        except KafkaException as error:
-            raise self.failed(error, what) from None
         if answer.error is not None:
-            raise request_failed(answer.error, what, self.troubles.tried())
+            raise request_failed(answer.error, what, self.troubles.look)
         return answer.offset if answer.offset >= 0 else None
 
     # --- where to go on ---------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, position: Position) -> None:
         self.require_open()
+        partition = checked_partition(partition)
         offset = self._resolve(partition, position)
         arriving = self.arriving
         if arriving is not None and partition in arriving:
@@ -342,7 +353,7 @@ class ConsumerCore(Generic[K, V]):
             raise WrongType(
                 f"{position!r} is no position; an offset from 0 on, BEGINNING, END or AtTime is"
             )
-        return position
+        return checked_number("offset", position)
 
     def _rd_seek(self, partition: TopicPartition, offset: int) -> None:
         """librdkafka refuses while it only starts to fetch a partition, so for a moment."""
@@ -376,7 +387,7 @@ class ConsumerCore(Generic[K, V]):
 
     def _assigned_only(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         self.require_open()
-        wanted = [TopicPartition(*one) for one in partitions]
+        wanted = checked_partitions(partitions)
         assigned = self.assignment()
         for one in wanted:
             if one not in assigned:
@@ -400,7 +411,7 @@ class ConsumerCore(Generic[K, V]):
     @contextmanager
     def _nothing_fetched(self) -> Iterator[None]:
         """Between two polls of librdkafka; a listener's own calls are inside of one."""
-        if self.is_listening:
+        if self.is_listener():
             yield
             return
         with self._fetching:
@@ -426,10 +437,25 @@ class ConsumerCore(Generic[K, V]):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """These and no others, without a group's say."""
         self.require_open()
-        wanted = {TopicPartition(*one): self._first_offset() for one in partitions}
+        wanted = {one: self._first_offset() for one in checked_partitions(partitions)}
+        self._meet(wanted)
         with self._nothing_fetched():
             self.forget(self.assignment())
             self.rd.assign([RdTopicPartition(*one, offset) for one, offset in wanted.items()])
+
+    def _meet(self, partitions: Iterable[TopicPartition]) -> None:
+        """librdkafka asks where a partition begins at once, and else after half a second."""
+        for topic in {one.topic for one in partitions}:
+            with suppress(KafkaException):  # whoever is not there now may be later
+                self.rd.list_topics(topic, timeout=_MEETING_S)
+            return
+
+    def unsubscribe(self) -> None:
+        """Leave the group; a listener is told by the next poll, which hands out nothing more."""
+        self.require_open()
+        with self._nothing_fetched(), self._state:
+            self._drop(self.assignment())
+            self.rd.unsubscribe()
 
     def _first_offset(self) -> int:
         """Where a partition begins; without a group there is nothing committed to ask for."""
@@ -468,6 +494,10 @@ class ConsumerCore(Generic[K, V]):
 
     # --- asking -----------------------------------------------------------------------------
 
+    def is_listener(self) -> bool:
+        """Whether a listener asks, or the thread that waits for it does so on its behalf."""
+        return self.listening_thread == threading.get_ident()
+
     def require_open(self) -> None:
         if self.is_closed:
             raise ClientClosed("the consumer is closed")
@@ -478,17 +508,19 @@ class ConsumerCore(Generic[K, V]):
             raise WrongState(f"a consumer without group.id cannot {what}")
 
     def failed(self, error: KafkaException, what: str) -> ClientError:
-        return from_exception(error, what, self.troubles.tried())
+        return from_exception(error, what, self.troubles.look)
 
 
-def checked_offsets(offsets: GivenOffsets) -> dict[TopicPartition, int | OffsetAndMetadata]:
-    found: dict[TopicPartition, int | OffsetAndMetadata] = {}
-    for (topic, partition), given in offsets.items():
-        offset = given.offset if isinstance(given, OffsetAndMetadata) else given
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise WrongType(f"{topic}-{partition}: {offset!r} is no offset: 0 or more is wanted")
-        found[TopicPartition(topic, partition)] = given
-    return found
+def _unreadable(message: RdMessage, what: str, error: BaseException) -> DeserializationFailed:
+    topic, partition = message.topic() or "", _number(message.partition())
+    offset = _number(message.offset())
+    return DeserializationFailed(
+        f"the {what} of the record at offset {offset} of {topic}-{partition} cannot be "
+        f"read: {type(error).__name__}: {error}; seek to {offset + 1} to leave it out",
+        topic,
+        partition,
+        offset,
+    )
 
 
 def _number(value: int | None) -> int:

@@ -7,7 +7,8 @@ first and the small table here for the second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from tidelog.kernel.errors import ErrorCode
@@ -27,6 +28,8 @@ KEY_DESERIALIZATION: Final = -160
 VALUE_DESERIALIZATION: Final = -159
 UNKNOWN_PARTITION: Final = -190
 UNKNOWN_TOPIC: Final = -188
+WAIT_COORDINATOR: Final = -180
+"""For as long as a session lasts; then whatever waited for it is given up, and was not sent."""
 
 _LOCAL_RETRIABLE: Final = frozenset({
     -195,  # _TRANSPORT
@@ -36,7 +39,7 @@ _LOCAL_RETRIABLE: Final = frozenset({
     TIMED_OUT,
     QUEUE_FULL,
     -182,  # _NODE_UPDATE
-    -180,  # _WAIT_COORD
+    WAIT_COORDINATOR,
     -178,  # _IN_PROGRESS
     -177,  # _PREV_IN_PROGRESS
     -166,  # _TIMED_OUT_QUEUE
@@ -51,7 +54,8 @@ _FENCING: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
-_TIME_OUTS: Final = frozenset({TIMED_OUT, MESSAGE_TIMED_OUT, -166, ErrorCode.REQUEST_TIMED_OUT})
+_SENT_IN_VAIN: Final = frozenset({TIMED_OUT, MESSAGE_TIMED_OUT, -166, ErrorCode.REQUEST_TIMED_OUT})
+_TIME_OUTS: Final = _SENT_IN_VAIN | {WAIT_COORDINATOR}
 
 
 class RdError(Protocol):
@@ -147,7 +151,7 @@ class RequestFailed(ClientError):
     @property
     def outcome_unknown(self) -> bool:
         """It may have been carried out although nobody said so."""
-        return self.code in _TIME_OUTS
+        return self.code in _SENT_IN_VAIN
 
 
 class TimedOut(RequestFailed, TimeoutError):
@@ -175,13 +179,15 @@ def error_name(error: RdError) -> str:
     return ErrorCode(code).name if code in set(ErrorCode) else error.name()
 
 
-def request_failed(error: RdError, what: str, tried: str = "") -> RequestFailed:
+def request_failed(
+    error: RdError, what: str, tried: Callable[[], str] = lambda: ""
+) -> RequestFailed:
     """The exception for an error of librdkafka. ``what`` was asked, ``tried`` says of whom."""
     code, name = error.code(), error_name(error)
     is_timeout = code in _TIME_OUTS
     text = f"{what}: {error.str()} ({name})"
-    if tried and (is_timeout or code < ErrorCode.UNKNOWN_SERVER_ERROR):
-        text = f"{text}; {tried}"
+    if (is_timeout or code < ErrorCode.UNKNOWN_SERVER_ERROR) and (words := tried()):
+        text = f"{text}; {words}"
     kind: type[RequestFailed] = RequestFailed
     if code in _FENCING:
         kind = Fenced
@@ -193,9 +199,20 @@ def request_failed(error: RdError, what: str, tried: str = "") -> RequestFailed:
     return kind(text, code, name, retriable=retriable, fatal=error.fatal())
 
 
-def from_exception(exception: Exception, what: str, tried: str = "") -> RequestFailed:
+def from_exception(
+    exception: Exception, what: str, tried: Callable[[], str] = lambda: ""
+) -> RequestFailed:
     """Of a confluent_kafka.KafkaException, whose first argument is the error."""
     return request_failed(exception.args[0], what, tried)
+
+
+def not_made(exception: Exception, what: str) -> ClientError:
+    """What librdkafka says when it refuses to be made: mostly a setting, by its own name."""
+    error: RdError = exception.args[0]
+    if error.code() != INVALID_ARGUMENT:
+        return request_failed(error, what)
+    named = re.search(r'property "([^"]+)"', error.str())
+    return ConfigError(f"{what}: {error.str()}", named.group(1) if named else "")
 
 
 def timed_out(what: str, waited_s: float, tried: str) -> TimedOut:

@@ -52,6 +52,12 @@ class Desk:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_Job | None] | None = None
+        self.listener: asyncio.Task[Any] | None = None
+        """In which a listener runs, on its event loop."""
+
+    def is_listener(self) -> bool:
+        """Whether it is the listener who asks, and not the program that waits for it."""
+        return self.listener is not None and asyncio.current_task() is self.listener
 
     def submit(self, call: Callable[[], T]) -> Future[T] | None:
         """None if no listener runs."""
@@ -135,9 +141,13 @@ class OnLoop:
 
     def _tell(self, method: _Method, partitions: list[TopicPartition]) -> None:
         async def tell() -> None:
-            found: Any = method(partitions)
-            if inspect.isawaitable(found):
-                await found
+            self._desk.listener = asyncio.current_task()
+            try:
+                found: Any = method(partitions)
+                if inspect.isawaitable(found):
+                    await found
+            finally:
+                self._desk.listener = None
 
         self._desk.serve(
             lambda: asyncio.run_coroutine_threadsafe(tell(), self._loop), self._loop.is_running

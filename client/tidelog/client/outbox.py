@@ -5,6 +5,11 @@ given up. The reports are handed to Python while somebody polls, so one thread d
 collects all that one poll brings and passes them on together: a client on an event loop is woken
 once per batch of reports and not once per record.
 
+An idempotent producer needs an id before it can send. librdkafka asks for one when it is told of
+the cluster and has a connection; its first connection it gives up as soon as it knows the brokers'
+names, and then it tries again after half a second. So the thread asks for the cluster itself at the
+first record, once for either connection, and the first acknowledgement takes some 50 ms instead.
+
 Invariants: a record that ``offer`` took is reported exactly once, also when the outbox is closed;
 ``deliver`` is called by one thread at a time.
 
@@ -17,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +33,7 @@ from tidelog.client.config import ClientConfig
 from tidelog.client.errors import (
     MESSAGE_TIMED_OUT,
     RequestFailed,
-    from_exception,
+    not_made,
     request_failed,
     timed_out,
 )
@@ -37,6 +43,7 @@ from tidelog.client.troubles import Troubles
 _POLL_S: Final = 0.1
 _CLOSE_SLICE_S: Final = 0.2
 _PURGE_S: Final = 1.0
+_INTRODUCTIONS: Final = 2
 _PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
@@ -66,13 +73,15 @@ class Outbox:
         try:
             self.rd = RdProducer({**config.librdkafka, **self.troubles.options()})
         except KafkaException as error:
-            raise from_exception(error, "the producer could not be made") from None
+            raise not_made(error, "the producer could not be made") from None
         self._deliver = deliver
         self._reports: deque[Report] = deque()
         self._handing_over = threading.Lock()
         self._is_closing = False
         self._fatal: KafkaError | None = None
         """After this error nothing can be sent any more."""
+        self._first_topic: str | None = None
+        self._has_first = threading.Event()
         self._server = threading.Thread(
             target=self._serve, name="tidelog-client-outbox", daemon=True
         )
@@ -83,6 +92,9 @@ class Outbox:
     def offer(self, record: NewRecord, ticket: object) -> bool:
         """Take a record, or False if ``buffer.memory`` is used up."""
         topic, value, key, headers, partition, timestamp_ms = record
+        if self._first_topic is None:
+            self._first_topic = topic
+            self._has_first.set()
         try:
             self.rd.produce(
                 topic,
@@ -104,9 +116,20 @@ class Outbox:
         self._reports.append(Report(ticket, error, message))
 
     def _serve(self) -> None:
+        if self.config.flag("enable.idempotence") and not self.config.text("transactional.id"):
+            self._hasten()
         while not self._is_closing:
             self._guarded(lambda: self.rd.poll(_POLL_S))
             self._hand_over()
+
+    def _hasten(self) -> None:
+        while not self._is_closing and not self._has_first.wait(_POLL_S):
+            self._guarded(lambda: self.rd.poll(0))
+        for _ in range(_INTRODUCTIONS):
+            if self._is_closing or self._first_topic is None:
+                return
+            with suppress(KafkaException):  # nobody there yet: librdkafka goes on by itself
+                self.rd.list_topics(self._first_topic, timeout=_POLL_S)
 
     def _guarded(self, call: Callable[[], int]) -> int:
         """Polls raise what ends a producer, such as being fenced; then nothing waits any longer."""
@@ -141,7 +164,7 @@ class Outbox:
         if report.error.code() == MESSAGE_TIMED_OUT:
             waited_ms = self.config.librdkafka["message.timeout.ms"]
             what = f"{what} within delivery.timeout.ms={waited_ms}"
-        return request_failed(report.error, what, self.troubles.tried())
+        return request_failed(report.error, what, self.troubles.tried)
 
     def full(self) -> RequestFailed:
         """What to raise when ``buffer.memory`` stayed used up for ``max.block.ms``."""
@@ -172,8 +195,7 @@ class Outbox:
         if left:
             self.rd.purge()
             self.flush(_PURGE_S)
-        self._is_closing = True
-        self._server.join()
+        self._is_closing = True  # its thread notices when its poll is over, with nothing to report
         self._hand_over()
         return left
 

@@ -12,6 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Generic
 
+from tidelog.client.checks import (
+    checked_function,
+    checked_headers,
+    checked_name,
+    checked_number,
+    checked_seconds,
+)
 from tidelog.client.config import ClientConfig, read_config
 from tidelog.client.errors import (
     KEY_SERIALIZATION,
@@ -24,10 +31,11 @@ from tidelog.client.errors import (
 from tidelog.client.outbox import NewRecord, Outbox, Report
 from tidelog.client.records import GivenHeaders, K, V
 from tidelog.client.serializers import Serializer, bytes_serializer
-from tidelog.client.settings import INT_MAX, LONG_MAX, Role, Value
+from tidelog.client.settings import INT_MAX, Role, Value
 
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
+"""To librdkafka, so that no record can be given the first millisecond of 1970."""
 _BYTES: Final[Any] = bytes_serializer
 
 
@@ -80,9 +88,14 @@ class ProducerBase(ABC, Generic[K, V]):
     def _require_may_send(self) -> None:
         self._require_not_closed()
 
-    @property
-    def _patience_s(self) -> float:
-        """After this long each record is acknowledged or given up."""
+    def _shut(self, timeout_s: float) -> None:
+        """Blocks for so long at most, and a second to give up the rest."""
+        self._outbox.close(timeout_s)
+
+    def _patience(self, timeout_s: float | None) -> float:
+        """How long to wait; if nobody says, until each record is acknowledged or given up."""
+        if timeout_s is not None:
+            return checked_seconds("timeout_s", timeout_s)
         return float(self._outbox.config.librdkafka["message.timeout.ms"]) / 1000 + 1
 
     def __del__(self) -> None:
@@ -107,8 +120,8 @@ class RecordMaker(Generic[K, V]):
     """Checks and serializes what ``send`` is given."""
 
     def __init__(self, key_serializer: Serializer[K], value_serializer: Serializer[V]) -> None:
-        self._key = key_serializer
-        self._value = value_serializer
+        self._key: Serializer[K] = checked_function("key_serializer", key_serializer)
+        self._value: Serializer[V] = checked_function("value_serializer", value_serializer)
 
     def make(
         self,
@@ -119,15 +132,15 @@ class RecordMaker(Generic[K, V]):
         partition: int | None,
         timestamp: int | None,
     ) -> NewRecord:
-        if not isinstance(topic, str) or not topic:
-            raise WrongType(f"topic: the name of a topic is wanted, not {topic!r}")
         return NewRecord(
-            topic,
+            checked_name("topic", topic),
             None if value is None else self._serialize("value", self._value, value),
             None if key is None else self._serialize("key", self._key, key),
-            None if headers is None else _headers(headers),
-            _ANY_PARTITION if partition is None else _number("partition", partition, INT_MAX),
-            _NOW if timestamp is None else _number("timestamp", timestamp, LONG_MAX),
+            None if headers is None else checked_headers(headers),
+            _ANY_PARTITION
+            if partition is None
+            else checked_number("partition", partition, high=INT_MAX),
+            _NOW if timestamp is None else checked_number("timestamp", timestamp, low=_NOW + 1),
         )
 
     def _serialize(self, what: str, serializer: Serializer[Any], value: object) -> bytes:
@@ -151,26 +164,3 @@ class RecordMaker(Generic[K, V]):
 
 def _name(serializer: object) -> str:
     return str(getattr(serializer, "__name__", repr(serializer)))
-
-
-def _headers(headers: GivenHeaders) -> list[tuple[str, str | bytes | None]]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    found: list[tuple[str, str | bytes | None]] = []
-    for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise WrongType(f"headers: pairs of a name and bytes are wanted, not {pair!r}")
-        name, value = pair
-        if not isinstance(name, str):
-            raise WrongType(f"headers: a name is text, not {type(name).__name__}")
-        if value is not None and not isinstance(value, bytes):
-            raise WrongType(f"header {name!r}: bytes are wanted, not {type(value).__name__}")
-        found.append((name, value))
-    return found
-
-
-def _number(what: str, value: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise WrongType(f"{what}: a whole number is wanted, not {type(value).__name__}")
-    if not 0 <= value <= high:
-        raise WrongType(f"{what}={value}: a number from 0 to {high} is wanted")
-    return value

@@ -8,16 +8,19 @@ poll, and no other poll runs meanwhile.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka import Consumer as RdConsumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from tidelog.client.checks import checked_name
 from tidelog.client.consuming import ConsumerCore
 from tidelog.client.errors import ConfigError, WrongType
+from tidelog.client.patterns import posix_pattern
 from tidelog.client.records import TopicPartition
 
 _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -45,9 +48,12 @@ class Rebalancing:
         )
 
     def subscribe(self, topics: list[str]) -> None:
-        self._core.rd.subscribe(
-            topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
-        )
+        try:
+            self._core.rd.subscribe(
+                topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+            )
+        except KafkaException as error:
+            raise self._core.failed(error, f"{topics} could not be subscribed to") from None
 
     def _assigned(self, rd: RdConsumer, given: list[RdTopicPartition]) -> None:
         core = self._core
@@ -96,11 +102,11 @@ class Rebalancing:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        self._core.is_listening = True
+        self._core.listening_thread = threading.get_ident()
         try:
             yield
         finally:
-            self._core.is_listening = False
+            self._core.listening_thread = None
 
 
 def _names(given: list[RdTopicPartition]) -> list[TopicPartition]:
@@ -113,13 +119,14 @@ def topic_names(
     """What to subscribe to, as librdkafka wants it; a pattern must match whole names."""
     core.require_group("subscribe: give group.id, or assign partitions")
     if isinstance(topics, re.Pattern):
-        return [f"^({topics.pattern})$"]
+        return [posix_pattern(topics)]
+    if not isinstance(topics, Iterable):
+        raise WrongType(f"topics: a name, names or a pattern are wanted, not {topics!r}")
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
         raise WrongType("topics: at least one name is wanted; unsubscribe() ends a subscription")
     for name in names:
-        if not isinstance(name, str) or not name:
-            raise WrongType(f"topics: names are wanted, not {name!r}")
+        checked_name("topics", name)
         if name in _INTERNAL and core.config.flag("exclude.internal.topics"):
             raise ConfigError(
                 f"{name} is internal; set exclude.internal.topics=false to read it",

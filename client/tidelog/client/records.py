@@ -100,6 +100,10 @@ class AtTime:
 
 Position: TypeAlias = int | Edge | AtTime
 
+ConfigValue: TypeAlias = object
+"""Of a topic or a broker: text, a number, true or false. To a type checker a dictionary of some of
+each is one of objects."""
+
 
 # --- what an administrator is told -------------------------------------------------------
 

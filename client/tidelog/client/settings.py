@@ -68,6 +68,9 @@ _PARTITIONERS: Final = _same(
     "fnv1a_random",
 )  # fmt: skip
 
+_TOP_LEVEL: Final = 12
+"""librdkafka's, of any compression."""
+
 _B, _I, _T, _L = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.LIST
 
 _COMMON: Final = (
@@ -75,8 +78,11 @@ _COMMON: Final = (
     Setting("client.id", _T, "", ("client.id",), only_if_given=True),
     Setting("client.dns.lookup", _T, "use_all_dns_ips", ("client.dns.lookup",),
             choices=_same("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
-    Setting("connections.max.idle.ms", _I, 540_000, ("connections.max.idle.ms",)),
     Setting("metadata.max.age.ms", _I, 300_000, ("topic.metadata.refresh.interval.ms",), low=10),
+    Setting("metadata.recovery.rebootstrap.trigger.ms", _I, 300_000,
+            ("metadata.recovery.rebootstrap.trigger.ms",), only_if_given=True),
+    Setting("metadata.recovery.strategy", _T, "rebootstrap", ("metadata.recovery.strategy",),
+            choices=_same("none", "rebootstrap"), only_if_given=True),
     Setting("receive.buffer.bytes", _I, -1, ("socket.receive.buffer.bytes",), low=-1,
             high=100_000_000, only_if_given=True),
     Setting("send.buffer.bytes", _I, -1, ("socket.send.buffer.bytes",), low=-1,
@@ -90,9 +96,14 @@ _COMMON: Final = (
 )  # fmt: skip
 
 _PRODUCER: Final = (
+    Setting("enable.metrics.push", _B, True, ("enable.metrics.push",), only_if_given=True),
+    Setting("connections.max.idle.ms", _I, 540_000, ("connections.max.idle.ms",)),
     Setting("acks", _T, "all", ("acks",), choices={"all": "all", "-1": "all", "0": "0", "1": "1"}),
     Setting("batch.size", _I, 16_384, ("batch.size",), low=1),
     Setting("buffer.memory", _I, 33_554_432, (), low=1_024, high=2**31 * 1_024 - 1_024),
+    Setting("compression.gzip.level", _I, -1, low=-1, high=9),
+    Setting("compression.lz4.level", _I, 9, low=1, high=_TOP_LEVEL),
+    Setting("compression.zstd.level", _I, 3, low=1, high=_TOP_LEVEL),
     Setting("compression.type", _T, "none", ("compression.type",),
             choices=_same("none", "gzip", "snappy", "lz4", "zstd")),
     Setting("delivery.timeout.ms", _I, 120_000, ("message.timeout.ms",), low=1),
@@ -117,6 +128,8 @@ _PRODUCER: Final = (
 )  # fmt: skip
 
 _CONSUMER: Final = (
+    Setting("enable.metrics.push", _B, True, ("enable.metrics.push",), only_if_given=True),
+    Setting("connections.max.idle.ms", _I, 540_000, ("connections.max.idle.ms",)),
     Setting("allow.auto.create.topics", _B, True, ("allow.auto.create.topics",)),
     Setting("auto.commit.interval.ms", _I, 5_000, ("auto.commit.interval.ms",), high=86_400_000),
     Setting("auto.offset.reset", _T, "latest", ("auto.offset.reset",),
@@ -151,6 +164,8 @@ _CONSUMER: Final = (
 )  # fmt: skip
 
 _ADMIN: Final = (
+    Setting("enable.metrics.push", _B, False, ("enable.metrics.push",), only_if_given=True),
+    Setting("connections.max.idle.ms", _I, 300_000, ("connections.max.idle.ms",)),
     Setting("default.api.timeout.ms", _I, 60_000),
     Setting("request.timeout.ms", _I, 30_000, ("socket.timeout.ms",), low=10, high=300_000),
     Setting("retries", _I, INT_MAX, fixed=True),
@@ -186,5 +201,29 @@ INSTEAD: Final[Mapping[str, str]] = {
     "value.deserializer": "give value_deserializer=… to the consumer",
     "sasl.jaas.config": "give sasl.mechanism, sasl.username and sasl.password",
     "ssl.truststore.location": "give ssl.ca.location, a file of PEM certificates",
+    "ssl.truststore.certificates": "give ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "give ssl.certificate.pem",
+    "ssl.keystore.key": "give ssl.key.pem",
+    "sasl.oauthbearer.client.credentials.client.id": "give sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "give sasl.oauthbearer.client.secret",
+    "queue.buffering.max.kbytes": "give buffer.memory, in bytes",
+    "queue.buffering.max.messages": "give buffer.memory, in bytes",
+    "queue.buffering.max.ms": "give linger.ms",
+    "compression.codec": "give compression.type",
+    "error_cb": "errors are raised, and logged by the logger tidelog.client",
+    "logger": "the logger is tidelog.client",
 }
-"""Of Java's settings that have another form here: what to do."""
+"""Of Java's settings, and of librdkafka's, that have another form here: what to do."""
+
+OF_JAVA: Final = frozenset({
+    "bootstrap.controllers", "config.providers", "interceptor.classes", "metric.reporters",
+    "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
+    "sasl.client.callback.handler.class", "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor",
+    "sasl.login.callback.handler.class", "sasl.login.class", "security.providers",
+    "socket.connection.setup.timeout.max.ms", "ssl.enabled.protocols", "ssl.engine.factory.class",
+    "ssl.keymanager.algorithm", "ssl.keystore.type", "ssl.protocol", "ssl.provider",
+    "ssl.secure.random.implementation", "ssl.trustmanager.algorithm", "ssl.truststore.password",
+    "ssl.truststore.type", "transaction.two.phase.commit.enable",
+})  # fmt: skip
+"""Names that librdkafka has nothing for."""

@@ -181,7 +181,10 @@ class ConsumerGroup:
         self.became_classic = snapshot
 
     def replay(self, record: r.ConsumerRecord, now_ms: int) -> None:
-        """Loads one record; members have one session time-out from now to show up again."""
+        """Loads one record; members have one session time-out from now to show up again.
+
+        Whether they have heard what they were last given nobody knows.
+        """
         core = self._core
         core.now_ms = now_ms
         core.replay(record)
@@ -189,7 +192,10 @@ class ConsumerGroup:
         if member is None:
             for kind in TimerKind:
                 core.cancel(Timer(kind, record.key.member_id or ""))
+            core.unconfirmed.pop(record.key.member_id or "", None)
             return
+        if not member.is_classic:
+            core.unconfirmed[member.member_id] = now_ms
         core.arm_session(member)
         core.arm_rebalance(member)
 
@@ -230,8 +236,7 @@ class ConsumerGroup:
     @property
     def is_unused(self) -> bool:
         """Nobody ever joined, or all that there was has been deleted."""
-        core = self._core
-        return not (core.epoch or core.target_epoch or core.members or core.writes)
+        return self._core.is_blank
 
     def awaits(self, write_id: int) -> bool:
         return write_id in self._core.writes

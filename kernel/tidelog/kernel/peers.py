@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar, cast
 
-from google.protobuf.message import Message
+from google.protobuf.descriptor import Descriptor
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.ids import IncarnationId, NodeId
@@ -30,10 +30,27 @@ from tidelog.kernel.ids import IncarnationId, NodeId
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024 + 64 * 1024
 """The largest encoded message: a metadata batch of 8 MiB and what is wrapped around it."""
 
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
-Sent = TypeVar("Sent", bound=Message, contravariant=True)
-Received = TypeVar("Received", bound=Message, covariant=True)
+
+class PeerMessage(Protocol):
+    """What passes between nodes: generated from the contracts, or a class that encodes alike."""
+
+    def SerializeToString(self) -> bytes: ...
+
+    @classmethod
+    def FromString(cls, data: bytes, /) -> Self:
+        """``DecodeError`` of protobuf if these bytes are no such message."""
+        ...
+
+
+Request = TypeVar("Request", bound=PeerMessage)
+Response = TypeVar("Response", bound=PeerMessage)
+Sent = TypeVar("Sent", bound=PeerMessage, contravariant=True)
+Received = TypeVar("Received", bound=PeerMessage, covariant=True)
+
+
+def _contract_of(kind: type[PeerMessage]) -> Descriptor:
+    """Generated classes have it, and so has whatever stands in for one."""
+    return cast(Descriptor, vars(kind)["DESCRIPTOR"])
 
 
 class PeerError(Exception):
@@ -88,11 +105,12 @@ class _Method(Generic[Request, Response]):
 
     def __post_init__(self) -> None:
         name = self.path.removeprefix("/").replace("/", ".")
+        request, response = _contract_of(self.request), _contract_of(self.response)
         try:
-            contract = self.request.DESCRIPTOR.file.pool.FindMethodByName(name)
+            contract = request.file.pool.FindMethodByName(name)
         except KeyError as error:
             raise ValueError(f"{self.path} is in no contract") from error
-        told = (self.request.DESCRIPTOR.full_name, self.response.DESCRIPTOR.full_name)
+        told = (request.full_name, response.full_name)
         agreed = (contract.input_type.full_name, contract.output_type.full_name)
         if told != agreed:
             raise ValueError(f"{self.path} takes and gives {agreed}, not {told}")

@@ -1,24 +1,33 @@
 """Record batches to Arrow, column by column: no Python object per record.
 
-The columns of ``tidelog.wire.columns`` are positions in a blob. Arrow's binary arrays are
-positions in a buffer too, only without gaps. So the blob becomes a buffer of an array whose even
-elements are the field and whose odd ones are what lies between, and one ``take`` picks the even
-ones. Batches of a few records are common; their blobs are joined first, because the cost of all
-this is per call.
+The columns of ``joined_batches`` are positions in a buffer. Arrow's binary arrays are positions in
+a buffer too, only without gaps. So the buffer becomes that of an array whose even elements are the
+field and whose odd ones are what lies between, and one ``take`` picks the even ones. Batches are
+gathered until there are enough of them, because much of the cost is per call.
 
 The schema is that of Spark's Kafka connector, in the exact types Spark demands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from tidelog.wire.columns import RecordColumns
+from tidelog.pipeline.joined_batches import (
+    JoinedColumns,
+    Section,
+    decode_together,
+    section_of,
+)
+from tidelog.wire.batch import BatchHeader
+from tidelog.wire.errors import MalformedBatch
 from tidelog.wire.varint_columns import Bytes, Int64s, read_varints
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _HEADERS: Final = pa.list_(pa.field("element", _HEADER))
@@ -41,99 +50,130 @@ _MOST_MS: Final = (2**63 - 1) // 1000
 
 
 class ArrowRecords:
-    """Gathers the records of one partition; ``take`` gives what there is."""
+    """Gathers batches of one partition; ``take`` gives what there is.
 
-    __slots__ = ("_columns", "_include_headers", "_include_value", "_place", "_rows", "size")
+    ``wanted`` says which records are, ``on_damage`` is told of a batch whose records make no sense:
+    it raises, or the batch is left out.
+    """
 
     def __init__(
-        self, topic: str, partition: int, *, include_headers: bool, include_value: bool
+        self,
+        topic: str,
+        partition: int,
+        *,
+        include_headers: bool,
+        include_value: bool,
+        wanted: Callable[[JoinedColumns], Bools],
+        on_damage: Callable[[BatchHeader, MalformedBatch], None],
     ) -> None:
-        self._place = topic, partition
+        self._constants = Constants(topic, partition)
         self._include_headers = include_headers
         self._include_value = include_value
-        self._columns: list[RecordColumns] = []
-        self._rows: list[Int64s] = []
-        self.size = 0
-        """Bytes of the blobs that are held."""
+        self._wanted = wanted
+        self._on_damage = on_damage
+        self._sections: list[Section] = []
+        self._rows = 0
+        self._bytes = 0
 
-    def add(self, columns: RecordColumns, rows: Int64s) -> None:
-        """``rows``: which records, by index, ascending."""
-        if len(rows):
-            self._columns.append(columns)
-            self._rows.append(rows)
-            self.size += len(columns.blob)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._rows))
+    def add(self, buffer: Bytes, position: int, header: BatchHeader) -> None:
+        """The batch at ``position``, which is all there. The buffer must not change any more."""
+        try:
+            section = section_of(buffer, position, header)
+        except MalformedBatch as error:
+            self._on_damage(header, error)
+            return
+        self._sections.append(section)
+        self._rows += header.records_count
+        self._bytes += section.end - section.start
 
     @property
     def is_enough(self) -> bool:
         """Whether it is time to ``take``: larger batches are no faster and hold more memory."""
-        return self.size >= _ENOUGH_BYTES or len(self) >= _ENOUGH_ROWS
+        return self._rows >= _ENOUGH_ROWS or self._bytes >= _ENOUGH_BYTES
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether to ``take`` now that the next batch comes from another place: else all these
+        are copied to lie beside it."""
+        return self._rows >= _ENOUGH_ROWS // 8 or self._bytes >= _ENOUGH_BYTES // 8
 
     def take(self) -> Any:
-        """A ``pyarrow.RecordBatch`` of all that was added since the last time."""
-        columns, rows = self._columns, self._rows
-        self._columns, self._rows, self.size = [], [], 0
-        blob, shifts = _joined(columns)
-        count = sum(map(len, rows))
+        """A ``pyarrow.RecordBatch`` of all that was added since the last time; None if there is
+        nothing in it."""
+        sections = self._sections
+        self._sections, self._rows, self._bytes = [], 0, 0
+        if not sections:
+            return None
+        try:
+            return self._arrow_of(decode_together(sections))
+        except MalformedBatch:
+            sound = [one for one in sections if self._is_sound(one)]
+            return self._arrow_of(decode_together(sound)) if sound else None
 
-        def gathered(name: str) -> Int64s:
-            return _concatenated([getattr(c, name)[r] for c, r in zip(columns, rows, strict=True)])
+    def _is_sound(self, section: Section) -> bool:
+        try:
+            decode_together([section])
+        except MalformedBatch as error:
+            self._on_damage(section.header, error)
+            return False
+        return True
 
-        def shifted(name: str) -> Int64s:
-            return _concatenated(
-                [
-                    getattr(c, name)[r] + shift
-                    for c, r, shift in zip(columns, rows, shifts, strict=True)
-                ]
-            )
+    def _arrow_of(self, columns: JoinedColumns) -> Any:
+        wanted = self._wanted(columns)
+        rows = None if wanted.all() else np.flatnonzero(wanted)
+        count = len(columns) if rows is None else len(rows)
+        if not count:
+            return None
 
-        topic, partition = self._place
+        def picked(column: Int64s) -> Int64s:
+            return column if rows is None else column[rows]
+
+        def slices(start: Int64s, length: Int64s) -> Any:
+            return _slices(columns.buffer, picked(start), picked(length), pa.binary())
+
+        fields = columns.fields
         value = pa.nulls(count, pa.binary())
         if self._include_value:
-            value = _slices(blob, shifted("value_start"), gathered("value_length"), pa.binary())
+            value = slices(fields.value_start, fields.value_length)
         arrays = [
-            _slices(blob, shifted("key_start"), gathered("key_length"), pa.binary()),
+            slices(fields.key_start, fields.key_length),
             value,
-            pa.repeat(pa.scalar(topic, pa.string()), count),
-            pa.repeat(pa.scalar(partition, pa.int32()), count),
-            pa.array(gathered("offsets"), pa.int64()),
-            _timestamps(gathered("timestamps")),
-            pa.array(_timestamp_types(columns, rows), pa.int32()),
+            *self._constants.of(count),
+            pa.array(picked(columns.offsets), pa.int64()),
+            _timestamps(picked(columns.timestamps)),
+            pa.array(columns.timestamp_types if rows is None else columns.timestamp_types[rows]),
         ]
         if not self._include_headers:
             return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-        arrays.append(_headers(blob, shifted("header_start"), gathered("header_count")))
+        starts, counts = picked(fields.header_start), picked(fields.header_count)
+        arrays.append(_headers(columns.buffer, starts, counts))
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA_WITH_HEADERS)
 
 
-def _joined(columns: Sequence[RecordColumns]) -> tuple[bytes, list[int]]:
-    """One blob of all, and where each of them begins in it."""
-    if len(columns) == 1:
-        return columns[0].blob, [0]
-    shifts, end = [], 0
-    for one in columns:
-        shifts.append(end)
-        end += len(one.blob)
-    return b"".join(one.blob for one in columns), shifts
+class Constants:
+    """The columns that are the same for all rows; made once, and cut to what is needed."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._values = pa.scalar(topic, pa.string()), pa.scalar(partition, pa.int32())
+        self._count = 0
+        self._arrays: list[Any] = []
+
+    def of(self, count: int) -> list[Any]:
+        if count > self._count:
+            self._count = count
+            self._arrays = [pa.repeat(value, count) for value in self._values]
+        return [array.slice(0, count) for array in self._arrays]
 
 
-def _concatenated(parts: list[Int64s]) -> Int64s:
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-def _slices(blob: bytes, start: Int64s, length: Int64s, kind: Any) -> Any:
-    """An array of ``blob[start : start + length]``; starts ascend, length −1 is null."""
+def _slices(buffer: Bytes, start: Int64s, length: Int64s, kind: Any) -> Any:
+    """An array of ``buffer[start : start + length]``; starts ascend, length −1 is null."""
     count = len(start)
     if not count:
         return pa.array([], kind)
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = start
     offsets[1::2] = start + np.maximum(length, 0)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(blob)]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(buffer)]
     with_gaps = pa.Array.from_buffers(kind, 2 * count - 1, buffers)
     is_null = length < 0
     picked = pa.array(
@@ -148,18 +188,12 @@ def _timestamps(milliseconds: Int64s) -> Any:
     return pa.array(micros, pa.int64()).view(pa.timestamp("us", tz="UTC"))
 
 
-def _timestamp_types(columns: Sequence[RecordColumns], rows: Sequence[Int64s]) -> Any:
-    kinds = np.array([one.header.timestamp_type for one in columns], np.int32)
-    return np.repeat(kinds, np.array([len(one) for one in rows], np.int64))
-
-
-def _headers(blob: bytes, start: Int64s, count: Int64s) -> Any:
+def _headers(buffer: Bytes, start: Int64s, count: Int64s) -> Any:
     """Lists of headers; null for a record that has none, as Spark's connector says it.
 
     The first headers of all records are read in one step, then the second ones, and so on; each
     has its place in the flat columns already.
     """
-    buffer = np.frombuffer(blob, np.uint8)
     list_offsets = np.zeros(len(count) + 1, np.int64)
     np.cumsum(count, out=list_offsets[1:])
     flat = np.zeros((4, int(list_offsets[-1])), np.int64)
@@ -169,8 +203,8 @@ def _headers(blob: bytes, start: Int64s, count: Int64s) -> Any:
     key_start, key_length, value_start, value_length = flat
     pairs = pa.StructArray.from_arrays(
         [
-            _slices(blob, key_start, key_length, pa.string()),
-            _slices(blob, value_start, value_length, pa.binary()),
+            _slices(buffer, key_start, key_length, pa.string()),
+            _slices(buffer, value_start, value_length, pa.binary()),
         ],
         fields=list(_HEADER),
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.pipeline.errors import BrokerRefused
 from tidelog.wire.protocol.apis import APIS, ApiKey
@@ -82,8 +84,11 @@ class Connection:
         return {int(api.api_key): (api.min_version, api.max_version) for api in answer.api_keys}
 
     def _read(self, length: int) -> memoryview:
-        """The bytes lie in memory that belongs to nobody else, so views of it may be kept."""
-        data = memoryview(bytearray(length))
+        """The bytes lie in memory that belongs to nobody else, so views of it may be kept.
+
+        numpy gives memory that nobody has cleared first.
+        """
+        data = np.empty(length, np.uint8).data
         done = 0
         while done < length:
             count = self._socket.recv_into(data[done:])

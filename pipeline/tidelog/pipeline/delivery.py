@@ -7,6 +7,10 @@ place then pauses until all its answers are in, and what was refused goes out ag
 each batch as it was: a batch that is cut differently is not known as the same. It goes out alone,
 because one that was stored all the same must not be forgotten for others that overtook it.
 
+The first batch of a place goes alone, too. Of a producer that has stored nothing there a broker
+takes any sequence number; one that begins to lead between the first batch and the second would
+refuse the one and store the other.
+
 Owner: one task's producer. Time comes in from outside.
 """
 
@@ -55,6 +59,8 @@ class Delivery:
         self._under_way: dict[Place, set[int]] = {}
         self._paused: set[Place] = set()
         """Places of which a batch was refused, or goes out again, while others are under way."""
+        self._known: set[Place] = set()
+        """Places where a batch was stored, so that their leaders know the producer."""
         self._first_new: dict[Place, int] = {}
         """The number of the first batch that was never sent."""
 
@@ -96,7 +102,7 @@ class Delivery:
 
     def _may_go(self, parcel: Parcel) -> bool:
         under_way = self._under_way.get(parcel.place)
-        is_free = parcel.place not in self._paused
+        is_free = parcel.place in self._known and parcel.place not in self._paused
         return not under_way or (is_free and len(under_way) < MAX_IN_FLIGHT)
 
     def answered(
@@ -109,7 +115,9 @@ class Delivery:
             result = results.get(
                 parcel.place, Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not in the answer")
             )
-            if result.error not in _STORED:
+            if result.error in _STORED:
+                self._known.add(parcel.place)
+            else:
                 self._on_refusal(parcel, result, now_s)
                 should_ask = True
             self._resume_if_quiet(parcel.place)

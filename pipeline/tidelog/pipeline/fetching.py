@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from tidelog.kernel.errors import ErrorCode
-from tidelog.pipeline.arrow_records import ArrowRecords
+from tidelog.pipeline.arrow_records import ArrowRecords, Bools
 from tidelog.pipeline.cluster import Cluster
 from tidelog.pipeline.connection import NO_ANSWER, Connection
 from tidelog.pipeline.errors import (
@@ -27,11 +27,11 @@ from tidelog.pipeline.errors import (
     DataLoss,
 )
 from tidelog.pipeline.fetch_message import VERSION, Fetched, fetch_body, read_fetched
+from tidelog.pipeline.joined_batches import JoinedColumns
 from tidelog.pipeline.planner import OffsetRange, dashed
 from tidelog.pipeline.source_options import SourceOptions
 from tidelog.pipeline.visibility import Visibility
 from tidelog.wire.batch import BatchHeader, check_batch, headers
-from tidelog.wire.columns import decode_columns
 from tidelog.wire.errors import MalformedBatch
 from tidelog.wire.protocol.apis import ApiKey
 
@@ -70,7 +70,11 @@ class RangeReader:
             wanted.partition,
             include_headers=options.include_headers,
             include_value=options.include_value,
+            wanted=self._is_wanted,
+            on_damage=self._on_damage,
         )
+        self._first_wanted = wanted.start
+        """A fetch may bring a batch that begins before the offset that was asked for."""
 
     def read(self) -> Iterator[Any]:
         """``pyarrow.RecordBatch`` objects in the order of the log."""
@@ -82,8 +86,7 @@ class RangeReader:
                     if len(fetched[1].records):
                         # What the query took for these does not count against the brokers.
                         self._progress_s = self._monotonic()
-            if len(self._records):
-                yield self._records.take()
+            yield from self._taken()
         finally:
             self._cluster.close()
 
@@ -223,22 +226,35 @@ class RangeReader:
     def _arrow_of(self, fetch: tuple[int, Fetched]) -> Iterator[Any]:
         start, fetched = fetch
         visibility = Visibility(fetched.aborted if self._options.read_committed else ())
+        buffer = np.frombuffer(fetched.records, np.uint8)
         try:
             for position, header in headers(fetched.records):
                 batch = fetched.records[position : position + header.size]
-                self._decode(batch, header, visibility, start)
+                if self._options.check_crcs:
+                    check_batch(batch)
+                if not visibility.shows(header, batch) or header.base_offset >= self._wanted.end:
+                    continue
+                if header.base_offset < start:
+                    yield from self._taken()
+                    self._first_wanted = start
+                self._records.add(buffer, position, header)
                 if self._records.is_enough:
-                    yield self._records.take()
+                    yield from self._taken()
         except MalformedBatch as error:
             raise self._corrupt(error) from error
+        if self._records.is_worth_it:
+            yield from self._taken()
 
-    def _decode(
-        self, batch: memoryview, header: BatchHeader, visibility: Visibility, start: int
-    ) -> None:
-        if self._options.check_crcs:
-            check_batch(batch)
-        if not visibility.shows(header, batch) or header.base_offset >= self._wanted.end:
-            return
-        columns = decode_columns(batch, header)
-        inside = (columns.offsets >= start) & (columns.offsets < self._wanted.end)
-        self._records.add(columns, np.flatnonzero(inside))
+    def _taken(self) -> Iterator[Any]:
+        batch = self._records.take()
+        if batch is not None:
+            yield batch
+
+    def _is_wanted(self, columns: JoinedColumns) -> Bools:
+        offsets = columns.offsets
+        return (offsets >= self._first_wanted) & (offsets < self._wanted.end)
+
+    def _on_damage(self, header: BatchHeader, error: MalformedBatch) -> None:
+        raise CorruptData(
+            f"{dashed(self._place)}, batch at offset {header.base_offset}: {error}"
+        ) from error

@@ -15,15 +15,16 @@ import numpy as np
 
 from tidelog.kernel.ids import Offset
 from tidelog.kernel.ports import Disk, File
-from tidelog.pipeline.arrow_records import ArrowRecords
+from tidelog.pipeline.arrow_records import ArrowRecords, Bools
 from tidelog.pipeline.errors import CorruptData
+from tidelog.pipeline.joined_batches import JoinedColumns
 from tidelog.pipeline.segments_options import SegmentsOptions
 from tidelog.pipeline.segments_plan import SegmentRange
 from tidelog.pipeline.visibility import Visibility
 from tidelog.storage.scan import find_sound_batch
 from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, read_header
-from tidelog.wire.columns import RecordColumns, decode_columns
 from tidelog.wire.errors import IncompleteBatch, MalformedBatch
+from tidelog.wire.varint_columns import Bytes
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _LOG: Final = logging.getLogger("tidelog.pipeline")
@@ -37,71 +38,73 @@ class Damage:
 
 def read_segment(disk: Disk, options: SegmentsOptions, task: SegmentRange) -> Iterator[Any]:
     """``pyarrow.RecordBatch`` objects in the order of the file."""
-    records = ArrowRecords(
-        task.topic,
-        task.partition,
-        include_headers=options.include_headers,
-        include_value=options.include_value,
-    )
     visibility, damage = Visibility(task.aborted), Damage()
+    records = _gathering(options, task, damage)
+    last: Bytes | None = None
     file = disk.open(task.path, read_only=True)
     try:
-        for header, batch in _batches(file, options, task, damage):
+        for buffer, position, header in _batches(file, options, task, damage):
             if header.base_offset >= task.end_offset:
                 break
+            batch = buffer[position : position + header.size].data
             if not visibility.shows(header, batch) or header.last_offset < task.start_offset:
                 continue
             if options.start_ms is not None and header.max_timestamp < options.start_ms:
                 continue
-            columns = _columns(header, batch, options, task, damage)
-            if columns is not None:
-                records.add(columns, _wanted(columns, options, task))
-            if records.is_enough:
-                yield records.take()
+            if records.is_enough or (buffer is not last and records.is_worth_it):
+                yield from _taken(records)
+            records.add(buffer, position, header)
+            last = buffer
     finally:
         file.close()
-    if len(records):
-        yield records.take()
+    yield from _taken(records)
     if damage.places:
         _LOG.warning(
             "%s: %d damaged places, %d bytes, were left out", task.path, damage.places, damage.bytes
         )
 
 
-def _columns(
-    header: BatchHeader,
-    batch: memoryview,
-    options: SegmentsOptions,
-    task: SegmentRange,
-    damage: Damage,
-) -> RecordColumns | None:
-    """None: its checksum is right, but its records make no sense."""
-    try:
-        return decode_columns(batch, header)
-    except MalformedBatch as error:
+def _taken(records: ArrowRecords) -> Iterator[Any]:
+    batch = records.take()
+    if batch is not None:
+        yield batch
+
+
+def _gathering(options: SegmentsOptions, task: SegmentRange, damage: Damage) -> ArrowRecords:
+    def is_wanted(columns: JoinedColumns) -> Bools:
+        offsets, times = columns.offsets, columns.timestamps
+        wanted = (offsets >= task.start_offset) & (offsets < task.end_offset)
+        if options.start_ms is not None:
+            wanted &= times >= options.start_ms
+        if options.end_ms is not None:
+            wanted &= times < options.end_ms
+        return wanted
+
+    def on_damage(header: BatchHeader, error: MalformedBatch) -> None:
+        """Its checksum is right, but its records make no sense."""
         if options.fail_on_corrupt:
             raise CorruptData(f"{task.path}, offset {header.base_offset}: {error}") from error
         damage.places += 1
-        damage.bytes += len(batch)
-        return None
+        damage.bytes += header.size
 
-
-def _wanted(columns: RecordColumns, options: SegmentsOptions, task: SegmentRange) -> Any:
-    wanted = (columns.offsets >= task.start_offset) & (columns.offsets < task.end_offset)
-    if options.start_ms is not None:
-        wanted &= columns.timestamps >= options.start_ms
-    if options.end_ms is not None:
-        wanted &= columns.timestamps < options.end_ms
-    return np.flatnonzero(wanted)
+    return ArrowRecords(
+        task.topic,
+        task.partition,
+        include_headers=options.include_headers,
+        include_value=options.include_value,
+        wanted=is_wanted,
+        on_damage=on_damage,
+    )
 
 
 def _batches(
     file: File, options: SegmentsOptions, task: SegmentRange, damage: Damage
-) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Sound batches between the positions of the task."""
+) -> Iterator[tuple[Bytes, int, BatchHeader]]:
+    """Sound batches between the positions of the task, each with the memory it is in and where."""
     position, end, last_offset = task.position, task.end_position, -1
     while position < end:
         chunk = memoryview(_chunk(file, position, end))
+        buffer = np.frombuffer(chunk, np.uint8)
         at = 0
         while at < len(chunk):
             try:
@@ -114,7 +117,7 @@ def _batches(
                 )
                 at = 0
                 break
-            yield header, chunk[at : at + header.size]
+            yield buffer, at, header
             last_offset = int(header.last_offset)
             at += header.size
         position += at

@@ -59,8 +59,10 @@ class SegmentsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from tidelog.kernel.real import OsDisk
+        from tidelog.kernel.real.allocator import keep_large_blocks
         from tidelog.pipeline.segments_read import read_segment
 
         if partition.value is None:  # Spark's word for a plan without tasks
             return iter(())
+        keep_large_blocks()
         return read_segment(OsDisk(), self._options, partition.value)

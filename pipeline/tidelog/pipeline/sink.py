@@ -66,10 +66,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def store(options: SinkOptions, batches: Iterator[Any]) -> Stored:
     """One task. Runs on an executor."""
+    from tidelog.kernel.real.allocator import keep_large_blocks
     from tidelog.pipeline.cluster import Cluster
     from tidelog.pipeline.coordinators import Coordinators
     from tidelog.pipeline.producing import Identity, Producer
 
+    keep_large_blocks()
     context = TaskContext.get()
     cluster = Cluster(options)
     try:

@@ -59,9 +59,11 @@ class OnceWriter:
 
     def _prepare(self, query: str, batch: int, run: str, batches: Iterator[Any]) -> PreparedMessage:
         """One task. Runs on an executor."""
+        from tidelog.kernel.real.allocator import keep_large_blocks
         from tidelog.pipeline.decision import Task
         from tidelog.pipeline.producing import Identity, Producer
 
+        keep_large_blocks()
         assert self._plan is not None
         context = TaskContext.get()
         assert context is not None

@@ -144,6 +144,8 @@ class BatchReader(DataSourceReader):
 
 def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
     """Runs on an executor. Spark makes a task of None where a plan has no tasks."""
+    from tidelog.kernel.real.allocator import keep_large_blocks
     from tidelog.pipeline.fetching import RangeReader
 
+    keep_large_blocks()
     return iter(()) if partition.value is None else RangeReader(options, partition.value).read()

@@ -17,6 +17,8 @@ from tidelog.kernel.ids import (
     Uuid,
 )
 from tidelog.kernel.peers import Lane, Stream, Unary
+from tidelog.kernel.ports import ByteView
+from tidelog.replication.fetch_answer import AnsweredPartition, FetchAnswer
 from tidelog.replication.fetch_requests import RequestPlan
 from tidelog.replication.fetch_session import PartitionFetch
 from tidelog.replication.follower import Fetched
@@ -29,7 +31,7 @@ from tidelog.wire.batch import LOG_OVERHEAD
 FETCH: Final = Stream(
     "/tidelog.v1.Replication/Fetch",
     replication_pb2.FetchRequest,
-    replication_pb2.FetchResponse,
+    FetchAnswer,
     Lane.BULK,
 )
 OFFSETS_FOR_EPOCH: Final = Unary(
@@ -146,7 +148,7 @@ def set_divergence(one: replication_pb2.FetchedPartition, end: EpochEnd) -> None
     one.diverging_epoch.CopyFrom(common_pb2.EpochEnd(epoch=end.epoch, end_offset=end.end_offset))
 
 
-def whole_batches(data: bytes) -> bytes:
+def whole_batches(data: bytes) -> ByteView:
     """Without the batch at the end that a byte limit cut, unless it is the only one."""
     position, end = 0, len(data)
     while position + LOG_OVERHEAD <= end:
@@ -154,32 +156,27 @@ def whole_batches(data: bytes) -> bytes:
         if size <= LOG_OVERHEAD or position + size > end:
             break
         position += size
-    return data if position in (0, end) else data[:position]
+    return data if position in (0, end) else memoryview(data)[:position]
 
 
-def in_chunks(
-    response: replication_pb2.FetchResponse,
-) -> Iterator[replication_pb2.FetchResponse]:
-    """The response as messages of at most ``MAX_CHUNK_BYTES`` of records each.
+def in_chunks(answer: FetchAnswer) -> Iterator[FetchAnswer]:
+    """The answer as messages of at most ``MAX_CHUNK_BYTES`` of records each.
 
-    Only a single batch can be larger; it is alone in its response then.
+    Only a single batch can be larger; it is alone in its answer then.
     """
-    if len(response.partitions) != 1 or len(response.partitions[0].records) <= MAX_CHUNK_BYTES:
-        yield response
+    if len(answer.partitions) != 1 or len(answer.partitions[0].records) <= MAX_CHUNK_BYTES:
+        yield answer
         return
-    whole = response.partitions[0]
-    records, position = whole.records, 0
-    while position < len(records):
-        chunk = replication_pb2.FetchResponse(correlation_id=response.correlation_id)
-        part = chunk.partitions.add()
-        if position == 0:
-            part.CopyFrom(whole)
-        part.topic_id, part.partition = whole.topic_id, whole.partition
-        part.records = records[position : position + MAX_CHUNK_BYTES]
-        position += len(part.records)
-        part.records_remaining = len(records) - position
-        chunk.has_more = part.records_remaining > 0
-        yield chunk
+    [whole] = answer.partitions
+    records, head = memoryview(whole.records), whole.head
+    while records:
+        chunk, records = records[:MAX_CHUNK_BYTES], records[MAX_CHUNK_BYTES:]
+        head.records_remaining = len(records)
+        part = AnsweredPartition(head, chunk)
+        yield FetchAnswer(answer.correlation_id, 0, [part], has_more=len(records) > 0)
+        head = replication_pb2.FetchedPartition(
+            topic_id=whole.head.topic_id, partition=whole.head.partition
+        )
 
 
 class ChunkJoiner:
@@ -189,19 +186,22 @@ class ChunkJoiner:
         self._head: replication_pb2.FetchedPartition | None = None
         self._records = bytearray()
 
-    def take(
-        self, one: replication_pb2.FetchedPartition
-    ) -> tuple[replication_pb2.FetchedPartition, bytes | bytearray] | None:
+    def take(self, one: AnsweredPartition) -> AnsweredPartition | None:
         """The answer with all its records, or None while more is to come."""
-        if self._head is None and not one.records_remaining:
-            return one, one.records
+        remaining = one.head.records_remaining
+        if self._head is None and not remaining:
+            return one
         if self._head is None:
-            self._head = one
-        elif (one.topic_id, one.partition) != (self._head.topic_id, self._head.partition):
+            self._head = one.head
+        elif _key(one.head) != _key(self._head):
             raise MalformedMessage("chunks of two partitions are mixed")
         self._records += one.records
-        if one.records_remaining:
+        if remaining:
             return None
-        head, records = self._head, self._records
+        joined = AnsweredPartition(self._head, self._records)
         self._head, self._records = None, bytearray()
-        return head, records
+        return joined
+
+
+def _key(head: replication_pb2.FetchedPartition) -> tuple[bytes, int]:
+    return head.topic_id, head.partition

@@ -24,6 +24,7 @@ from tidelog.kernel.peers import CallContext, PeerRefused, PeerStream, StreamRes
 from tidelog.kernel.ports import Offload, Steps
 from tidelog.replication.alarm import Alarm
 from tidelog.replication.cluster_view import ClusterView
+from tidelog.replication.fetch_answer import AnsweredPartition, FetchAnswer
 from tidelog.replication.fetch_messages import (
     MalformedMessage,
     forgotten_refs,
@@ -45,7 +46,6 @@ from tidelog.v1.replication_pb2 import (
     EpochAnswer,
     FetchedPartition,
     FetchRequest,
-    FetchResponse,
     OffsetsForEpochRequest,
     OffsetsForEpochResponse,
 )
@@ -91,7 +91,7 @@ class FetchService:
         self.streams: dict[NodeId, FollowerStream] = {}
 
     async def serve(
-        self, context: CallContext, stream: PeerStream[FetchResponse, FetchRequest]
+        self, context: CallContext, stream: PeerStream[FetchAnswer, FetchRequest]
     ) -> None:
         follower = context.caller.node_id
         served = FollowerStream(self, stream, follower)
@@ -146,7 +146,7 @@ class FollowerStream:
     def __init__(
         self,
         service: FetchService,
-        stream: PeerStream[FetchResponse, FetchRequest],
+        stream: PeerStream[FetchAnswer, FetchRequest],
         follower: NodeId,
     ) -> None:
         self._host = service.host
@@ -302,7 +302,7 @@ class FollowerStream:
     async def _say_small_things(self) -> None:
         """News that waited long enough, and a sign of life when there is nothing else."""
         session, now_ms = self._session, self._host.now_ms()
-        response = FetchResponse(correlation_id=session.correlation_id)
+        response = FetchAnswer(session.correlation_id)
         if self._news_since_ms is not None:
             due_in_ms = self._news_since_ms + _NEWS_DELAY_MS - now_ms
             if due_in_ms <= 0:
@@ -328,10 +328,10 @@ class FollowerStream:
             else:
                 self._alarm.set_in(until_ms - now_ms)
 
-    async def _next_response(self) -> FetchResponse:
+    async def _next_response(self) -> FetchAnswer:
         """One message's worth of answers: up to a chunk of records, from several partitions."""
         session = self._session
-        response = FetchResponse(correlation_id=session.correlation_id)
+        response = FetchAnswer(session.correlation_id)
         size = 0
         while size < MAX_CHUNK_BYTES:
             entry = session.next_ready()
@@ -361,10 +361,10 @@ class FollowerStream:
                 data = read.records.read() if is_hot else await self._read_cold(read.records)
             except OSError as error:
                 self._host.log_failed(partition.log, f"reading failed: {error}")
-                one.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                one.head.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 return response
             if partition.leader is not leader:
-                one.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                one.head.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 return response
             one.records = whole_batches(data)
             self._count(entry, partition, len(one.records))
@@ -423,23 +423,25 @@ class FollowerStream:
         return await self._offload.run(_reading(records))
 
     def _head(
-        self, response: FetchResponse, entry: SessionPartition, partition: Partition | None
-    ) -> FetchedPartition:
-        one = response.partitions.add(
+        self, response: FetchAnswer, entry: SessionPartition, partition: Partition | None
+    ) -> AnsweredPartition:
+        head = FetchedPartition(
             topic_id=entry.ref.topic_id.raw,
             partition=entry.ref.partition,
             fetch_offset=entry.fetch.fetch_offset,
         )
         if partition is not None:
-            one.leader_epoch = partition.leader_epoch
-            one.high_watermark = partition.log.high_watermark
-            one.log_start_offset = partition.log.log_start
-            one.log_end_offset = partition.log.end_offset
+            head.leader_epoch = partition.leader_epoch
+            head.high_watermark = partition.log.high_watermark
+            head.log_start_offset = partition.log.log_start
+            head.log_end_offset = partition.log.end_offset
             least, wanted = partition.told_cleaning()
             if least:
-                one.min_clean_point = least
+                head.min_clean_point = least
             if wanted:
-                one.wanted_clean_point = wanted
+                head.wanted_clean_point = wanted
+        one = AnsweredPartition(head)
+        response.partitions.append(one)
         return one
 
     @staticmethod
@@ -449,24 +451,24 @@ class FollowerStream:
 
     def _add_refusal(
         self,
-        response: FetchResponse,
+        response: FetchAnswer,
         entry: SessionPartition,
         verdict: FetchVerdict,
         partition: Partition | None,
     ) -> None:
-        one = self._head(response, entry, partition)
+        head = self._head(response, entry, partition).head
         match verdict:
             case Diverged(end=end):
-                set_divergence(one, end)
+                set_divergence(head, end)
             case Refused(code=code):
-                one.error_code = code
+                head.error_code = code
                 if partition is not None and partition.state is not None:
-                    one.leader_id = partition.state.leader
+                    head.leader_id = partition.state.leader
             case Accepted():
                 raise AssertionError("an accepted fetch is answered with records")
         self._session.sent(entry, 0)
 
-    def _add_news(self, response: FetchResponse) -> None:
+    def _add_news(self, response: FetchAnswer) -> None:
         """High watermarks and clean points that moved, for followers whose fetch stays open."""
         self._news_since_ms = None
         for entry in self._session.take_news():

@@ -20,6 +20,7 @@ from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.ids import BrokerEpoch, NodeId, Offset
 from tidelog.kernel.peers import PeerError, PeerRefused, Peers, PeerStream
 from tidelog.replication.alarm import Alarm
+from tidelog.replication.fetch_answer import AnsweredPartition, FetchAnswer
 from tidelog.replication.fetch_messages import (
     FETCH,
     ChunkJoiner,
@@ -32,7 +33,7 @@ from tidelog.replication.fetch_requests import FetchRequests, Followed
 from tidelog.replication.partition import Partition
 from tidelog.replication.settings import ReplicationSettings
 from tidelog.replication.throttle import ReplicationQuota, is_throttled
-from tidelog.v1.replication_pb2 import FetchedPartition, FetchRequest, FetchResponse
+from tidelog.v1.replication_pb2 import FetchRequest
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class LeaderLink:
         self._peers = peers
         self._leader = leader
         self._requests = FetchRequests(host.follower_quota)
-        self._stream: PeerStream[FetchRequest, FetchResponse] | None = None
+        self._stream: PeerStream[FetchRequest, FetchAnswer] | None = None
         self._joiner = ChunkJoiner()
         self._unsent: FetchRequest | None = None
         self._is_pumping = False
@@ -199,7 +200,7 @@ class LeaderLink:
             self._is_cut_off = False
             _log.info("node %d can be fetched from again", self._leader)
 
-    async def _receive(self, stream: PeerStream[FetchRequest, FetchResponse]) -> None:
+    async def _receive(self, stream: PeerStream[FetchRequest, FetchAnswer]) -> None:
         while True:
             wait_ms = self._host.settings.fetch_wait_max_ms
             silence_ms = max(_SILENCE_WAITS * wait_ms, _LEAST_SILENCE_MS)
@@ -207,7 +208,7 @@ class LeaderLink:
                 response = await stream.receive()
             self._take(response)
 
-    def _take(self, response: FetchResponse) -> None:
+    def _take(self, response: FetchAnswer) -> None:
         if response.error_code:
             raise MalformedMessage(f"it refuses every fetch with error {response.error_code}")
         self._tell_recovery()
@@ -217,11 +218,11 @@ class LeaderLink:
             self._requests.owe_sign_of_life()
         self._pump_soon()
 
-    def _take_partition(self, correlation_id: int, one: FetchedPartition) -> None:
+    def _take_partition(self, correlation_id: int, one: AnsweredPartition) -> None:
         joined = self._joiner.take(one)
         if joined is None:
             return
-        head, records = joined
+        head, records = joined.head, joined.records
         ref = ref_of(head.topic_id, head.partition)
         followed = self._requests.followed.get(ref)
         partition = self._host.partitions.get(ref)

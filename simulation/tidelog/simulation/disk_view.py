@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+
 from tidelog.simulation.disk import SimDisk
 from tidelog.simulation.disk_content import FileContent
 from tidelog.simulation.disk_names import Directory, Node
+
+
+class ViewedFile(NamedTuple):
+    name: str
+    content: FileContent
+    has_safe_name: bool
+    """Whether it is found under its name after power loss, whatever is drawn."""
+
+    @property
+    def safe_bytes(self) -> int:
+        """How much of the start survives power loss, whatever is drawn."""
+        return self.content.safe_bytes if self.has_safe_name else 0
 
 
 class DiskView:
@@ -33,6 +49,18 @@ class DiskView:
         node, _ = self._look_up(path)
         return sorted(node.entries) if isinstance(node, Directory) else []
 
+    def files(self, path: str, suffix: str) -> list[ViewedFile]:
+        """Those of a directory whose names end so, sorted; nothing if there is none."""
+        directory, is_safe = self._look_up(path)
+        if not isinstance(directory, Directory):
+            return []
+        is_pending = self._disk._journal.is_pending
+        return [
+            ViewedFile(name, node, is_safe and not is_pending(directory, name))
+            for name, node in sorted(directory.entries.items(), key=itemgetter(0))
+            if name.endswith(suffix) and isinstance(node, FileContent)
+        ]
+
     def size(self, path: str) -> int:
         content = self._file(path)
         return 0 if content is None else content.size
@@ -44,11 +72,6 @@ class DiskView:
             return b""
         return content.read(content.size if length is None else length, position)
 
-    def safe_bytes(self, path: str) -> int:
-        """How much of the start of a file survives power loss, whatever is drawn."""
-        node, has_safe_name = self._look_up(path)
-        return node.safe_bytes if isinstance(node, FileContent) and has_safe_name else 0
-
     def _file(self, path: str) -> FileContent | None:
         node, _ = self._look_up(path)
         return node if isinstance(node, FileContent) else None
@@ -57,9 +80,15 @@ class DiskView:
         """What a path means now, and whether it means that after power loss for sure."""
         node: Node | None = self._disk._root
         is_safe = True
-        for part in filter(None, path.split("/")):
+        is_pending = self._disk._journal.is_pending
+        for part in _parts(path):
             if not isinstance(node, Directory):
                 return None, False
-            is_safe = is_safe and not self._disk._journal.is_pending(node, part)
+            is_safe = is_safe and not is_pending(node, part)
             node = node.entries.get(part)
         return node, is_safe
+
+
+@lru_cache(maxsize=1_000)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(filter(None, path.split("/")))

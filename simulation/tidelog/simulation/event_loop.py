@@ -19,17 +19,24 @@ import asyncio
 import contextvars
 import heapq
 import math
+from asyncio import format_helpers
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from tidelog.simulation.clock import SimClock
-from tidelog.simulation.processes import CURRENT_PROCESS, GatedHandle, GatedTimerHandle, process_of
+from tidelog.simulation.handles import SimHandle, SimTimerHandle
+from tidelog.simulation.processes import CURRENT_PROCESS, process_of
 from tidelog.simulation.random import SimRandom
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+_SAME_MOMENT_S: Final = 1e-9
+_MANY_TIMERS: Final = 100
+_MANY_CANCELLED: Final = 0.5
 
 
 class Deadlock(RuntimeError):
@@ -56,36 +63,20 @@ class _VirtualTask(asyncio.Task[T]):
 
 
 class _VirtualFuture(asyncio.Future[T]):
-    def __init__(self, *, loop: VirtualEventLoop) -> None:
-        self._sequence = loop.next_sequence()
-        super().__init__(loop=loop)
+    __slots__ = ("_sequence",)
+    _sequence: int  # set by the loop: a call of __init__ for every future is dear
 
     def __hash__(self) -> int:
         return self._sequence
 
 
-class _TimeSelector:
-    """Stands where asyncio polls its sockets; polling is how time passes."""
-
-    def __init__(self, loop: VirtualEventLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[object]:
-        if timeout is None:
-            raise Deadlock(self._loop.describe_waiting())
-        if timeout > 0:
-            self._loop.pass_time()
-        return []
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-
 class VirtualEventLoop(asyncio.BaseEventLoop):
     """The loop of a simulation. ``time()`` starts at 0."""
 
-    _ready: Any  # asyncio's queue of handles that run next
-    _scheduled: list[Any]  # asyncio's heap of timers
+    _ready: deque[Any]  # asyncio's queue of handles that run next
+    _scheduled: list[tuple[float, SimTimerHandle]]  # asyncio's heap of timers
+    _timer_cancelled_count: int
+    _stopping: bool
 
     def __init__(self, *, shuffle: SimRandom | None = None, time_limit_s: float = math.inf) -> None:
         self._sequence = 0
@@ -95,8 +86,6 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         self._unfinished: set[asyncio.Task[Any]] = set()
         self._watcher: Callable[[], None] | None = None
         super().__init__()
-        self._selector = _TimeSelector(self)
-        self._clock_resolution = 1e-9
 
     def time(self) -> float:
         return self._now_s
@@ -119,7 +108,7 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         """Jump to the next timer."""
         if self._watcher is not None:
             self._watcher()
-        self._now_s = max(self._now_s, self._scheduled[0].when())
+        self._now_s = max(self._now_s, self._scheduled[0][0])
         if self._now_s > self._time_limit_s:
             limit = f"{self._time_limit_s} s of virtual time are over"
             raise TimeLimitExceeded(f"{limit}; {self.describe_waiting()}")
@@ -130,7 +119,9 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         return f"at {self._now_s:.3f} s these tasks wait: {names or 'none'}"
 
     def create_future(self) -> asyncio.Future[Any]:
-        return _VirtualFuture(loop=self)
+        future: _VirtualFuture[Any] = _VirtualFuture(loop=self)
+        self._sequence = future._sequence = self._sequence + 1
+        return future
 
     def create_task(
         self,
@@ -148,6 +139,10 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         task.add_done_callback(self._unfinished.discard, context=contextvars.Context())
         return task
 
+    def unfinished_tasks(self) -> list[asyncio.Task[Any]]:
+        """In no order. asyncio would look through the tasks of all loops."""
+        return [task for task in self._unfinished if not task.done()]
+
     def call_at(
         self,
         when: float,
@@ -155,15 +150,28 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = GatedTimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined]
+        timer: SimTimerHandle = SimTimerHandle()
+        timer._loop = self
+        timer._callback = callback
+        timer._args = args
+        timer._context = contextvars.copy_context() if context is None else context
+        timer._cancelled = False
+        timer._when = when
+        timer._scheduled = True
+        heapq.heappush(self._scheduled, (when, timer))
         return timer
 
-    def _call_soon(
-        self, callback: Callable[..., object], args: Any, context: contextvars.Context | None
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        handle = GatedHandle(callback, args, self, context)
+        handle: SimHandle = SimHandle()
+        handle._callback = callback
+        handle._args = args
+        handle._context = contextvars.copy_context() if context is None else context
+        handle._cancelled = False
         self._ready.append(handle)
         return handle
 
@@ -179,23 +187,71 @@ class VirtualEventLoop(asyncio.BaseEventLoop):
         raise RuntimeError("there are no threads in a simulation: use the Offload port")
 
     def _run_once(self) -> None:
-        if self._shuffle is not None and len(self._ready) > 1:
+        """What asyncio does here, in the same order, without files to poll."""
+        ready = self._ready
+        if self._shuffle is not None and len(ready) > 1:
             self._shuffle_ready_tasks(self._shuffle)
-        super()._run_once()  # type: ignore[misc]
+        scheduled = self._scheduled
+        if scheduled and (scheduled[0][1]._cancelled or len(scheduled) > _MANY_TIMERS):
+            self._forget_cancelled_timers()
+        if not ready and not self._stopping:
+            if not self._scheduled:
+                raise Deadlock(self.describe_waiting())
+            if self._scheduled[0][0] > self._now_s:
+                self.pass_time()
+        scheduled, end_s = self._scheduled, self._now_s + _SAME_MOMENT_S
+        while scheduled and scheduled[0][0] < end_s:
+            timer = heapq.heappop(scheduled)[1]
+            timer._scheduled = False
+            ready.append(timer)
+        self._run_ready(len(ready))
+
+    def _forget_cancelled_timers(self) -> None:
+        """As rarely as asyncio: this is part of what orders the timers of one moment."""
+        scheduled = self._scheduled
+        if len(scheduled) > _MANY_TIMERS and (
+            self._timer_cancelled_count / len(scheduled) > _MANY_CANCELLED
+        ):
+            for _, timer in scheduled:
+                timer._scheduled = not timer._cancelled
+            self._scheduled = [due for due in scheduled if not due[1]._cancelled]
+            heapq.heapify(self._scheduled)
+            self._timer_cancelled_count = 0
+            return
+        while scheduled and scheduled[0][1]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)[1]._scheduled = False
+
+    def _run_ready(self, count: int) -> None:
+        """The callbacks that are ready now, but not those that they make ready."""
+        take = self._ready.popleft
+        for _ in range(count):
+            handle = take()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(CURRENT_PROCESS)
+            if process is None or process.admits(handle):
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._report(handle, error)
+        handle = None  # no cycle with the traceback of an exception
+
+    def _report(self, handle: Any, error: BaseException) -> None:
+        source = format_helpers._format_callback_source(handle._callback, handle._args)
+        message = f"Exception in callback {source}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _shuffle_ready_tasks(self, random: SimRandom) -> None:
-        handles = list(self._ready)
-        places = [index for index, handle in enumerate(handles) if _steps_a_task(handle)]
-        drawn = list(places)
-        random.shuffle(drawn)
-        shuffled = list(handles)
-        for place, source in zip(places, drawn, strict=True):
-            shuffled[place] = handles[source]
-        self._ready.clear()
-        self._ready.extend(shuffled)
-
-    def _process_events(self, event_list: list[object]) -> None:
-        """There are none: the selector knows no files."""
+        ready = self._ready
+        places = [index for index, handle in enumerate(ready) if _steps_a_task(handle)]
+        if len(places) > 1:
+            handles = [ready[place] for place in places]
+            random.shuffle(handles)
+            for place, handle in zip(places, handles, strict=True):
+                ready[place] = handle
 
     def _write_to_self(self) -> None:
         """Nobody has to be woken from a poll that does not wait."""

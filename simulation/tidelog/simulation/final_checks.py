@@ -48,7 +48,7 @@ def obstacle(cluster: SimCluster) -> str | None:
 
 def _controllers_differ(cluster: SimCluster) -> str | None:
     ends = {
-        number: int(raft.status.high_watermark)
+        number: int(raft.high_watermark)
         for number in cluster.plan.controllers
         if (quorum := cluster.quorum(number)) is not None and (raft := quorum.raft) is not None
     }

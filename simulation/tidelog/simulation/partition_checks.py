@@ -26,6 +26,7 @@ from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.kernel.ids import NodeId
 from tidelog.replication.leader import LeaderPartition
 from tidelog.replication.partition import Partition
+from tidelog.simulation.changes import Changes
 from tidelog.simulation.cluster import SimCluster
 from tidelog.simulation.history import Violation
 from tidelog.simulation.log_scan import Batch, LogScan
@@ -72,6 +73,7 @@ class PartitionChecks:
     ) -> None:
         """``flipped``: nodes whose disks may be damaged; ``failing``: whose fsyncs may fail."""
         self._cluster = cluster
+        self._brokers = Changes(cluster)
         self._flipped = frozenset(flipped)
         self._undurable = frozenset((*flipped, *failing))
         self._seen: dict[tuple[int, PartitionRef], _Seen] = {}
@@ -81,9 +83,9 @@ class PartitionChecks:
         self.commits_checked = 0
 
     def look(self) -> None:
-        for number in self._cluster.plan.brokers:
-            replicas, process = self._cluster.replicas(number), self._cluster.nodes[number].process
-            if replicas is None or process is None:
+        for number, process in self._brokers.among(self._cluster.plan.brokers):
+            replicas = self._cluster.replicas(number)
+            if replicas is None:
                 continue
             for ref, partition in replicas.partitions.items():
                 if partition.failure is None:
@@ -100,7 +102,8 @@ class PartitionChecks:
         if seen is None or seen.life != life:
             seen = self._seen[node, ref] = _Seen(life)
         log = partition.log
-        bounds = (log.log_start, log.last_stable_offset, log.high_watermark, log.end_offset)
+        high_watermark = log.high_watermark
+        bounds = (log.log_start, log.last_stable_offset, high_watermark, log.end_offset)
         if bounds != seen.bounds:
             self._check_bounds(life, partition, bounds, log.recovery_point)
             seen.bounds = bounds
@@ -113,12 +116,12 @@ class PartitionChecks:
             seen.leader_epoch, seen.partition_epoch = state.leader_epoch, state.partition_epoch
         if partition.leader is not None:
             self._look_at_leader(node, seen, partition, partition.leader)
-        if log.high_watermark < seen.high_watermark and not self._may_start_over(partition):
+        if high_watermark < seen.high_watermark and not self._may_start_over(partition):
             raise Violation(
                 f"{life} {partition}: the high watermark fell from {seen.high_watermark}"
-                f" to {log.high_watermark}"
+                f" to {high_watermark}"
             )
-        seen.high_watermark = log.high_watermark
+        seen.high_watermark = high_watermark
 
     def _check_bounds(
         self, life: str, partition: Partition, bounds: tuple[int, ...], flushed: int

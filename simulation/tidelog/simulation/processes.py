@@ -18,7 +18,10 @@ import contextvars
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from tidelog.simulation.event_loop import VirtualEventLoop
 
 T = TypeVar("T")
 
@@ -42,10 +45,12 @@ class _State(Enum):
 class SimProcess:
     """One incarnation of a node: from its start to its kill."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, host: str, incarnation: int) -> None:
+    def __init__(self, loop: VirtualEventLoop, host: str, incarnation: int) -> None:
         self.host = host
         self.incarnation = incarnation
         self.name = f"{host}#{incarnation}"
+        self.steps = 0
+        """How many of its callbacks were run; while this stays the same, nothing of it changes."""
         self._loop = loop
         self._state = _State.RUNNING
         self._held: list[asyncio.Handle] = []
@@ -109,54 +114,29 @@ class SimProcess:
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Its unfinished tasks, in the order in which they were made."""
-        found = [task for task in asyncio.all_tasks(self._loop) if process_of(task) is self]
-        return sorted(found, key=hash)
+        tasks = self._loop.unfinished_tasks()
+        return sorted([task for task in tasks if process_of(task) is self], key=hash)
 
     def admits(self, handle: asyncio.Handle) -> bool:
         """Whether the loop may run this callback now; a held one is run when we go on."""
-        match self._state:
-            case _State.RUNNING:
-                return True
-            case _State.PAUSED:
-                self._held.append(handle)
-                return False
-            case _State.DYING:
-                return not isinstance(handle, asyncio.TimerHandle)
-            case _State.DEAD:
-                return False
+        state = self._state
+        if state is _State.PAUSED:
+            self._held.append(handle)
+            return False
+        is_admitted = state is _State.RUNNING or (
+            state is _State.DYING and not isinstance(handle, asyncio.TimerHandle)
+        )
+        self.steps += is_admitted
+        return is_admitted
 
     def _release(self) -> None:
         held, self._held = self._held, []
         for handle in held:
             if not handle.cancelled():
-                self._loop._ready.append(handle)  # type: ignore[attr-defined]
+                self._loop._ready.append(handle)
 
 
 def process_of(task: asyncio.Task[Any]) -> SimProcess | None:
     """The process a task of the virtual loop belongs to."""
     process: SimProcess | None = getattr(task, "process", None)
     return process
-
-
-class GatedHandle(asyncio.Handle):
-    """A callback that runs only if its process does."""
-
-    __slots__ = ()
-    _context: contextvars.Context
-
-    def _run(self) -> None:
-        process = self._context.get(CURRENT_PROCESS)
-        if process is None or process.admits(self):
-            super()._run()
-
-
-class GatedTimerHandle(asyncio.TimerHandle):
-    """The same for a callback with a time."""
-
-    __slots__ = ()
-    _context: contextvars.Context
-
-    def _run(self) -> None:
-        process = self._context.get(CURRENT_PROCESS)
-        if process is None or process.admits(self):
-            super()._run()

@@ -23,8 +23,10 @@ from tidelog.controller.raft.model import Entry, ReplicaKey
 from tidelog.controller.raft.node import QuorumStatus, RaftNode
 from tidelog.controller.raft.roles import Role
 from tidelog.kernel.ids import Offset
+from tidelog.simulation.changes import Changes
 from tidelog.simulation.cluster import SimCluster
 from tidelog.simulation.history import Violation
+from tidelog.simulation.image_equality import ImageEquality
 from tidelog.simulation.log_scan import LogScan
 from tidelog.storage.names import METADATA_TOPIC
 
@@ -65,12 +67,14 @@ class QuorumChecks:
         failing: Collection[int] = (),
     ) -> None:
         self._cluster = cluster
+        self._controllers, self._brokers = Changes(cluster), Changes(cluster)
         self._undurable = frozenset((*flipped, *failing))
         self._members: dict[int, _Member] = {}
         self._leaders: dict[int, ReplicaKey] = {}
         self._chain = _Chain()
         self._named: dict[tuple[Offset, int], tuple[Entry, int]] = {}
         self._images: dict[Offset, tuple[str, MetadataImage]] = {}
+        self._equality = ImageEquality()
         self._newest = MetadataImage()
         self._broker_offsets: dict[int, int] = {}
         self._scans: dict[int, LogScan] = {}
@@ -81,9 +85,9 @@ class QuorumChecks:
         return self._chain.end
 
     def look(self) -> None:
-        for number in self._cluster.plan.controllers:
-            quorum, process = self._cluster.quorum(number), self._cluster.nodes[number].process
-            if quorum is None or quorum.raft is None or process is None:
+        for number, process in self._controllers.among(self._cluster.plan.controllers):
+            quorum = self._cluster.quorum(number)
+            if quorum is None or quorum.raft is None:
                 continue
             member = self._members.get(number)
             if member is None or member.life != process.name:
@@ -95,15 +99,15 @@ class QuorumChecks:
     # --- one member --------------------------------------------------------------------
 
     def _look_at(self, number: int, member: _Member, raft: RaftNode) -> None:
-        status = raft.status
-        key = self._key(number)
-        if status.term < member.term:
-            raise Violation(f"{member.life} went back to term {status.term}")
-        member.term = status.term
-        if status.role is Role.LEADER and member.led_term != status.term:
-            member.led_term = status.term
-            self._elected(member, key, status, raft)
-        if status.high_watermark > member.checked_end:
+        term = raft.term
+        if term < member.term:
+            raise Violation(f"{member.life} went back to term {term}")
+        member.term = term
+        if raft.is_leader and member.led_term != term:
+            member.led_term = term
+            self._elected(member, self._key(number), raft.status, raft)
+        if raft.high_watermark > member.checked_end:
+            status = raft.status
             self._check_committed(member, status, raft)
             if status.role is Role.LEADER:
                 self._check_on_disks(member, status)
@@ -178,10 +182,9 @@ class QuorumChecks:
         view = self._cluster.disk_view(number)
         snapshot = max(
             (
-                int(name[:20])
-                for name in view.names(directory)
-                if name.endswith(_SNAPSHOT_SUFFIX)
-                and view.safe_bytes(f"{directory}/{name}") == view.size(f"{directory}/{name}")
+                int(file.name[:20])
+                for file in view.files(directory, _SNAPSHOT_SUFFIX)
+                if file.safe_bytes == file.content.size
             ),
             default=0,
         )
@@ -207,7 +210,7 @@ class QuorumChecks:
             self._newest = image
 
     def _look_at_brokers(self) -> None:
-        for number in self._cluster.plan.brokers:
+        for number, _ in self._brokers.among(self._cluster.plan.brokers):
             replicas = self._cluster.replicas(number)
             if replicas is not None and replicas.image.offset != self._broker_offsets.get(number):
                 self._broker_offsets[number] = replicas.image.offset
@@ -215,7 +218,7 @@ class QuorumChecks:
 
     def _compare(self, who: str, image: MetadataImage) -> None:
         first, known = self._images.setdefault(image.offset, (who, image))
-        if known is not image and known != image:
+        if not self._equality.holds(known, image):
             raise Violation(f"{who} and {first} have different metadata at {image.offset}")
         while len(self._images) > _IMAGES_KEPT:
             del self._images[next(iter(self._images))]

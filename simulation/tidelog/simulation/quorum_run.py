@@ -59,7 +59,7 @@ class QuorumRun(SeedRun):
 
     def _is_agreed(self) -> bool:
         ends = [
-            raft.status.high_watermark
+            raft.high_watermark
             for node in self.cluster.plan.controllers
             if (quorum := self.cluster.quorum(node)) is not None and (raft := quorum.raft)
         ]

@@ -15,13 +15,12 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
-from google.protobuf.message import Message
-
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.peers import (
     CallContext,
     PeerError,
     PeerIdentity,
+    PeerMessage,
     PeerRefused,
     Stream,
     StreamHandler,
@@ -37,8 +36,8 @@ from tidelog.simulation.network import SimNetwork
 from tidelog.simulation.processes import SimProcess
 from tidelog.simulation.sim_peers import Accepted, Ended, Opening, Refused, drain, end_all
 
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
+Request = TypeVar("Request", bound=PeerMessage)
+Response = TypeVar("Response", bound=PeerMessage)
 Serve: TypeAlias = Callable[[SimConnection, End, Opening, CallContext], Awaitable[None]]
 
 

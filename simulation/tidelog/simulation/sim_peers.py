@@ -16,8 +16,6 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from google.protobuf.message import Message
-
 from tidelog.kernel.addresses import AddressBook
 from tidelog.kernel.ids import NodeId
 from tidelog.kernel.peers import (
@@ -25,6 +23,7 @@ from tidelog.kernel.peers import (
     PeerDeadlineExceeded,
     PeerError,
     PeerIdentity,
+    PeerMessage,
     PeerRefused,
     PeerStream,
     PeerUnavailable,
@@ -39,8 +38,8 @@ from tidelog.simulation.network import SimNetwork
 from tidelog.simulation.processes import SimProcess
 from tidelog.simulation.random import SimRandom
 
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
+Request = TypeVar("Request", bound=PeerMessage)
+Response = TypeVar("Response", bound=PeerMessage)
 
 WINDOW_BYTES: Final = 256 * 1024
 """How much of one stream may be under way: what HTTP/2's flow control allows."""

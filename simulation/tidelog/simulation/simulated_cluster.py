@@ -22,13 +22,15 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeVar
 
 from tidelog.kernel.errors import ErrorCode
-from tidelog.simulation import kafka_messages
+from tidelog.simulation import kafka_messages, sim_group_calls
 from tidelog.simulation.clients import Clients
 from tidelog.simulation.clock import SimClock
 from tidelog.simulation.cluster import BOTH_ROLES, ClusterPlan, SimCluster
 from tidelog.simulation.event_loop import VirtualEventLoop, World
 from tidelog.simulation.random import SimRandom
+from tidelog.simulation.sim_answers import CallFailed, check
 from tidelog.simulation.sim_client import Leadership, NoAnswer, SimKafkaClient
+from tidelog.testing.threads import in_thread
 from tidelog.wire.batch import check_batch
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.records import Record, build_batch, decode_records
@@ -53,16 +55,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "offsets.retention.check.interval.ms": "5000",
 }
 """As in production, but what is looked for every few minutes there is within ``SETTLE_S``."""
-
-
-class CallFailed(Exception):
-    """A node refused; ``code`` says why."""
-
-    def __init__(self, what: str, code: ErrorCode) -> None:
-        super().__init__(f"{what}: {code.name} ({code.message})")
-        self.code = code
 
 
 class SimRecord(NamedTuple):
@@ -144,7 +139,7 @@ class SimulatedCluster:
 
         async def create(client: SimKafkaClient) -> None:
             answer = await client.call_any(request, _CALL_S)
-            _check(f"topic {name!r} could not be created", answer.topics[0].error_code)
+            check(f"topic {name!r} could not be created", answer.topics[0].error_code)
 
         self._ask(f"topic {name!r} is created", create)
         for partition in range(partitions):
@@ -176,7 +171,7 @@ class SimulatedCluster:
             request = kafka_messages.produce(topic, partition, batch, _ACKS_ALL, 4_000)
             answer = await client.call(known.leader, request, _CALL_S)
             (row,) = answer.responses[0].partition_responses
-            _check(f"{topic}-{partition} refused a record", row.error_code)
+            check(f"{topic}-{partition} refused a record", row.error_code)
             return int(row.base_offset)
 
         offset = self._ask(f"{topic}-{partition} takes a record", produce)
@@ -192,7 +187,7 @@ class SimulatedCluster:
             found: list[SimRecord] = []
             while True:
                 row = await _fetch(client, known, partition, at)
-                _check(f"{topic}-{partition} could not be read at {at}", row.error_code)
+                check(f"{topic}-{partition} could not be read at {at}", row.error_code)
                 found += [one for one in _records(bytes(row.records or b"")) if one.offset >= at]
                 if at >= int(row.high_watermark):
                     return found
@@ -208,6 +203,36 @@ class SimulatedCluster:
             return await _first_offset(client, known, topic, partition)
 
         return self._ask(f"the first offset of {topic}-{partition} is known", ask)
+
+    # --- groups -----------------------------------------------------------------------------
+
+    def join_group(self, group: str, *, session_timeout_ms: int = 45_000) -> str:
+        """A member that joins and is silent from then on; its id. Its session runs out in time."""
+        return self._ask(
+            f"group {group!r} takes a member",
+            lambda client: sim_group_calls.join_group(client, group, session_timeout_ms),
+        )
+
+    def group_members(self, group: str) -> tuple[str, ...]:
+        """The ids of those whose sessions are not over."""
+        return self._ask(
+            f"group {group!r} is described",
+            lambda client: sim_group_calls.group_members(client, group),
+        )
+
+    def commit(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
+        """An offset of a group that has no members."""
+        self._ask(
+            f"group {group!r} commits",
+            lambda client: sim_group_calls.commit(client, group, topic, partition, offset),
+        )
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
+        """What a group committed; None if it is nothing, or expired."""
+        return self._ask(
+            f"offsets of group {group!r} are read",
+            lambda client: sim_group_calls.committed(client, group, topic, partition),
+        )
 
     # --- faults -----------------------------------------------------------------------------
 
@@ -341,7 +366,7 @@ class SimulatedCluster:
     async def _identity(self, client: SimKafkaClient) -> tuple[int, int]:
         if self._producer is None:
             answer = await client.call_any(kafka_messages.init_producer_id(), _CALL_S)
-            _check("no producer id was given", answer.error_code)
+            check("no producer id was given", answer.error_code)
             self._producer = int(answer.producer_id), int(answer.producer_epoch)
         return self._producer
 
@@ -386,6 +411,20 @@ class AsyncView:
     async def first_offset(self, topic: str, partition: int = 0) -> int:
         return await self._run(self._cluster.first_offset, topic, partition)
 
+    async def join_group(self, group: str, *, session_timeout_ms: int = 45_000) -> str:
+        return await self._run(
+            self._cluster.join_group, group, session_timeout_ms=session_timeout_ms
+        )
+
+    async def group_members(self, group: str) -> tuple[str, ...]:
+        return await self._run(self._cluster.group_members, group)
+
+    async def commit(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
+        await self._run(self._cluster.commit, group, topic, offset, partition)
+
+    async def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
+        return await self._run(self._cluster.committed, group, topic, partition)
+
     async def kill(self, node: int) -> None:
         await self._run(self._cluster.kill, node)
 
@@ -417,7 +456,7 @@ class AsyncView:
         return await self._run(self._cluster.run, work)
 
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(call, *args, **kwargs)
+        return await in_thread(call, *args, **kwargs)
 
 
 # --- requests ----------------------------------------------------------------------------
@@ -432,12 +471,6 @@ def _replicated(nodes: int) -> dict[str, str]:
         "transaction.state.log.replication.factor": str(factor),
         "transaction.state.log.min.isr": str(2 if factor == 3 else 1),
     }
-
-
-def _check(what: str, code: Any) -> None:
-    found = ErrorCode(int(code))
-    if found is not ErrorCode.NONE:
-        raise CallFailed(what, found)
 
 
 async def _leader(client: SimKafkaClient, topic: str, partition: int) -> Leadership:
@@ -465,7 +498,7 @@ async def _first_offset(
     )
     answer = await client.call(known.leader, request, _CALL_S)
     (row,) = answer.topics[0].partitions
-    _check(f"{topic}-{partition} did not say where it begins", row.error_code)
+    check(f"{topic}-{partition} did not say where it begins", row.error_code)
     return int(row.offset)
 
 
@@ -480,7 +513,7 @@ async def _fetch(client: SimKafkaClient, known: Leadership, partition: int, offs
         max_bytes=_FETCH_BYTES,
     )
     answer = await client.call(known.leader, request, _CALL_S)
-    _check("a fetch was refused", answer.error_code)
+    check("a fetch was refused", answer.error_code)
     (row,) = answer.responses[0].partitions
     return row
 

@@ -27,9 +27,12 @@ class TraceEvent:
     details: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        details = " ".join(f"{key}={value}" for key, value in self.details)
-        text = f"{self.number:>7} {self.at_ms:>12.3f} ms  {self.place:<10} {self.what} {details}"
-        return text.rstrip()
+        return _text(self.number, self.at_ms, self.place, self.what, dict(self.details))
+
+
+def _text(number: int, at_ms: float, place: str, what: str, told: dict[str, str]) -> str:
+    details = " ".join([f"{key}={value}" for key, value in told.items()])
+    return f"{number:>7} {at_ms:>12.3f} ms  {place:<10} {what} {details}".rstrip()
 
 
 class Trace:
@@ -37,7 +40,8 @@ class Trace:
 
     def __init__(self, now_ms: Callable[[], float], capacity: int = _DEFAULT_CAPACITY) -> None:
         self._now_ms = now_ms
-        self._events: deque[TraceEvent] = deque(maxlen=capacity)
+        # As arguments of TraceEvent: few are ever read.
+        self._events: deque[tuple[int, float, str, str, dict[str, str]]] = deque(maxlen=capacity)
         self._hash = hashlib.blake2b(digest_size=16)
         self._is_closed = False
         self.count = 0
@@ -49,11 +53,11 @@ class Trace:
     def note(self, place: str, what: str, **details: object) -> None:
         if self._is_closed:
             return
-        told = tuple((key, str(value)) for key, value in details.items())
-        event = TraceEvent(self.count, self._now_ms(), place, what, told)
+        told = {key: str(value) for key, value in details.items()}
+        event = (self.count, self._now_ms(), place, what, told)
         self.count += 1
         self._events.append(event)
-        self._hash.update(f"{event}\n".encode())
+        self._hash.update(f"{_text(*event)}\n".encode())
 
     def digest(self) -> str:
         """Of every event since the start, also of those the ring has forgotten."""
@@ -61,7 +65,11 @@ class Trace:
 
     def events(self, place: str | None = None) -> list[TraceEvent]:
         """Those the ring still has, oldest first; of one place if one is given."""
-        return [event for event in self._events if place is None or event.place == place]
+        return [
+            TraceEvent(number, at_ms, at, what, tuple(told.items()))
+            for number, at_ms, at, what, told in self._events
+            if place is None or at == place
+        ]
 
     def tail(self, last: int = 50, place: str | None = None) -> str:
         """The newest events as text, to be printed with a failure."""

@@ -13,21 +13,24 @@ holds the interpreter for seconds therefore holds up the nodes; ``with_cuts=Fals
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import combinations
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from tidelog.testing.link_proxies import LinkProxies
 from tidelog.testing.local_cluster import ClusterFailed, LocalCluster, LocalNode
 from tidelog.testing.probe import PartitionAnswer, ProbeFailed, ask_cluster, ask_topics
+from tidelog.testing.threads import in_thread
 
 if TYPE_CHECKING:
     from tidelog.client import GroupDescription
     from tidelog.client.sync import Admin
+
+SettingValue: TypeAlias = object
+"""Text, a number, true or false. To a type checker a dictionary of some of each is of objects."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,11 +53,11 @@ class FixtureCluster:
         self,
         nodes: int = 3,
         *,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, SettingValue] | None = None,
         with_cuts: bool = True,
     ) -> None:
         self._size = nodes
-        self._settings = {**_SMALL, **(settings or {})}
+        self._settings = {**_SMALL, **_texts(settings or {})}
         self._with_cuts = with_cuts and nodes > 1
         self._local: LocalCluster | None = None
         self._links: LinkProxies | None = None
@@ -72,9 +75,9 @@ class FixtureCluster:
             try:
                 self._start_once(timeout_s)
                 return
-            except ClusterFailed:
+            except BaseException as problem:
                 self.stop()
-                if attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS or not isinstance(problem, ClusterFailed):
                     raise
 
     def _start_once(self, timeout_s: float) -> None:
@@ -238,6 +241,7 @@ class FixtureCluster:
         only once its leader says so itself.
         """
         found: list[int] = []
+        seen = [""]
 
         def ask() -> bool:
             answers = [
@@ -247,12 +251,14 @@ class FixtureCluster:
                 if one.partition == partition
             ]
             newest = max((epoch for epoch, _, _ in answers), default=-1)
+            named = {leader for epoch, _, leader in answers if epoch == newest}
+            seen[0] = f"nodes name {named}" if answers else "no living node knows of it"
             found.extend(
                 node for epoch, node, leader in answers if epoch == newest and leader == node
             )
             return bool(found)
 
-        self._until(ask, f"{topic}-{partition} has a leader", timeout_s)
+        self._until(ask, f"{topic}-{partition} has a leader", timeout_s, lambda: seen[0])
         return found[0]
 
     def wait_healthy(self, timeout_s: float = 30.0) -> None:
@@ -379,6 +385,16 @@ class FixtureCluster:
             time.sleep(_POLL_S)
 
 
+def _texts(settings: Mapping[str, SettingValue]) -> dict[str, str]:
+    """As they stand in a node's file."""
+    found = {}
+    for name, value in settings.items():
+        if not isinstance(value, str | int | float):
+            raise TypeError(f"{name}: text, a number, true or false is wanted, not {value!r}")
+        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
 class AsyncView:
     """The methods of a cluster for tests on an event loop: each runs in a thread meanwhile."""
 
@@ -436,4 +452,4 @@ class AsyncView:
         await self._run(self._cluster.delete_topic, name)
 
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(call, *args, **kwargs)
+        return await in_thread(call, *args, **kwargs)

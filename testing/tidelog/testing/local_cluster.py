@@ -6,7 +6,7 @@ killed can be started again from the same file: by this object, or by hand as ``
 --config FILE``.
 
 Nodes are children of a nursery, which imports once for all of them. None of them outlives the
-process that this object lives in, however that ends.
+process that this object lives in, however that ends, and neither does temporary data.
 
 Only the clients' port listens on ``host``. Nodes of one machine find each other on the loopback
 address, whatever clients are offered.
@@ -109,10 +109,10 @@ class LocalCluster:
             self.nodes = {n: self._place(n, dialled, port) for n in range(1, nodes + 1)}
             self.cluster_id = self._cluster_id()
         except (NoFreePort, CorruptNodeFile, OSError) as error:
-            self._leave_directory()
+            self._leave_place()
             raise ClusterFailed(str(error)) from error
         except BaseException:
-            self._leave_directory()
+            self._leave_place()
             raise
 
     # --- what it is --------------------------------------------------------------------
@@ -147,7 +147,7 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, timeout_s: float = 30.0) -> None:
+    def start(self, timeout_s: float = 60.0) -> None:
         """Start every node and wait until all of them serve."""
         try:
             for node_id in self.nodes:
@@ -171,10 +171,13 @@ class LocalCluster:
         if isinstance(self._server, Nursery):
             self._server.close()
             self._server = None
-        self._leave_directory()
+        self._leave_place()
 
     def start_node(self, node_id: int) -> None:
-        self.nodes[node_id].start(self._get_server(node_id), self._on_line, self._arguments)
+        server = self._get_server(node_id)
+        if isinstance(server, Nursery) and self.is_ephemeral:
+            server.leftover = self.data_dir
+        self.nodes[node_id].start(server, self._on_line, self._arguments)
 
     def _get_server(self, node_id: int) -> Sequence[str] | Nursery:
         """Where this node is born; here, where all are."""
@@ -256,7 +259,8 @@ class LocalCluster:
             ) from None
         return lock
 
-    def _leave_directory(self) -> None:
+    def _leave_place(self) -> None:
+        self._ports.release()
         if self._lock is not None:
             self._lock.close()
         if self.is_ephemeral:

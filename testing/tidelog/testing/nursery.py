@@ -5,9 +5,11 @@ is nevertheless a process of its own, with its own id, log, group and end; start
 by hand it runs just the same.
 
 The process at the other end is ``nursery_process``. Down the socket goes one line for each node
-to start, with the descriptor that its output goes to; back come one line with its id and, when it
-has ended, one with how. Whoever loses the other end of the socket ends: a nursery whose launcher
-is gone, killed even, stops its nodes, and nodes whose nursery is gone are killed by the kernel.
+to start, with the descriptor that its output goes to, and one to say goodbye; back come one line
+with a node's id and, when it has ended, one with how. Whoever loses the other end of the socket
+ends: a nursery whose launcher is gone, killed even, stops its nodes, and nodes whose nursery is
+gone are killed by the kernel. If no goodbye was said, nobody is left to remove what the launcher
+would have removed, and the nursery does.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Final
 
 _MODULE: Final = "tidelog.testing.nursery_process"
-_ANSWER_S: Final = 30.0
+_ANSWER_S: Final = 60.0
+"""The first node has to wait until all is imported."""
 _END_S: Final = 60.0
 
 
@@ -71,6 +75,8 @@ class Nursery:
     ) -> None:
         """Its nodes get ``environment`` besides this process's; ``within`` is a command that runs
         another in its own place, such as ``ip netns exec NAME``."""
+        self.leftover: Path | None = None
+        """A directory that nobody needs when the launcher is gone. Told with each node to start."""
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -99,8 +105,10 @@ class Nursery:
             os.close(nodes_output)
 
     def _ask_for(self, arguments: Sequence[str], output: int) -> ForkedNode:
+        leftover = None if self.leftover is None else str(self.leftover)
+        request = json.dumps({"arguments": list(arguments), "leftover": leftover})
         try:
-            socket.send_fds(self._socket, [f"{json.dumps(list(arguments))}\n".encode()], [output])
+            socket.send_fds(self._socket, [f"{request}\n".encode()], [output])
             node = self._born.get(timeout=_ANSWER_S)
         except (OSError, queue.Empty) as error:
             raise NurseryFailed(f"no node could be started: {error}") from error
@@ -111,6 +119,7 @@ class Nursery:
     def close(self) -> None:
         """Nodes that still run are asked to end, and killed if they do not."""
         with suppress(OSError):  # it may be gone already
+            self._socket.sendall(b'{"goodbye": true}\n')
             self._socket.shutdown(socket.SHUT_WR)
         try:
             self._process.wait(_END_S)

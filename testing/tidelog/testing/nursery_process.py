@@ -33,6 +33,7 @@ class NurseryProcess:
         self._selector.register(launcher, selectors.EVENT_READ)
         self._nodes: dict[int, int] = {}
         """Process ids by the descriptors that are readable when the process has ended."""
+        self._leftover: str | None = None
 
     def run(self) -> list[str] | None:
         """In each node its arguments; in the nursery, None at its end."""
@@ -41,19 +42,28 @@ class NurseryProcess:
                 if key.fileobj is not self._launcher:
                     self._bury(key.fd)
                     continue
-                request = self._request()
-                if request is None:
-                    self._end_nodes()
-                    return None
-                arguments, output = request
-                if self._give_birth(output):
-                    return arguments
+                match self._request():
+                    case {"arguments": list(arguments), "leftover": leftover}, output:
+                        self._leftover = leftover
+                        if self._give_birth(output):
+                            return arguments
+                    case {"goodbye": True}, _:
+                        self._end_nodes()
+                        return None
+                    case _:
+                        self._end_nodes()
+                        self._remove_leftover()
+                        return None
 
-    def _request(self) -> tuple[list[str], int] | None:
-        line, outputs, _, _ = socket.recv_fds(self._launcher, _MAX_REQUEST_BYTES, 1)
-        while line and not line.endswith(b"\n"):
-            line += self._launcher.recv(_MAX_REQUEST_BYTES)
-        return (json.loads(line), outputs[0]) if line else None
+    def _request(self) -> tuple[object, int]:
+        """What was said, None if the launcher has gone, and the descriptor that came with it."""
+        try:
+            line, outputs, _, _ = socket.recv_fds(self._launcher, _MAX_REQUEST_BYTES, 1)
+            while line and not line.endswith(b"\n"):
+                line += self._launcher.recv(_MAX_REQUEST_BYTES)
+        except ConnectionResetError:  # it went without having read all it was told
+            line = b""
+        return (json.loads(line), next(iter(outputs), -1)) if line else (None, -1)
 
     def _give_birth(self, output: int) -> bool:
         """True in the child."""
@@ -105,6 +115,12 @@ class NurseryProcess:
                 left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
                 for key, _ in self._selector.select(left_s):
                     self._bury(key.fd)
+
+    def _remove_leftover(self) -> None:
+        if self._leftover is not None:
+            import shutil  # only here: nodes would have it in memory, too
+
+            shutil.rmtree(self._leftover, ignore_errors=True)
 
 
 def _die_with(parent: int) -> None:

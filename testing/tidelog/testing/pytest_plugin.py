@@ -19,21 +19,21 @@ from uuid import uuid4
 import pytest
 
 if TYPE_CHECKING:
-    from tidelog.testing.fixture_cluster import FixtureCluster
+    from tidelog.testing.fixture_cluster import FixtureCluster, SettingValue
 
 _CLUSTERS: pytest.StashKey[list[FixtureCluster]] = pytest.StashKey()
 _NAME_LENGTH = 60
 
 
 @pytest.fixture(scope="session")
-def tidelog_settings() -> Mapping[str, str]:
+def tidelog_settings() -> Mapping[str, SettingValue]:
     """Settings of the nodes; override this fixture to change them."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def tidelog_cluster(
-    request: pytest.FixtureRequest, tidelog_settings: Mapping[str, str]
+    request: pytest.FixtureRequest, tidelog_settings: Mapping[str, SettingValue]
 ) -> Iterator[FixtureCluster]:
     """Three nodes on this machine, each a process."""
     yield from _run_cluster(request.config, 3, tidelog_settings)
@@ -41,7 +41,7 @@ def tidelog_cluster(
 
 @pytest.fixture(scope="session")
 def tidelog_broker(
-    request: pytest.FixtureRequest, tidelog_settings: Mapping[str, str]
+    request: pytest.FixtureRequest, tidelog_settings: Mapping[str, SettingValue]
 ) -> Iterator[FixtureCluster]:
     """One node: less to wait for, and enough for tests without faults."""
     yield from _run_cluster(request.config, 1, tidelog_settings)
@@ -89,7 +89,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def _run_cluster(
-    config: pytest.Config, nodes: int, settings: Mapping[str, str]
+    config: pytest.Config, nodes: int, settings: Mapping[str, SettingValue]
 ) -> Iterator[FixtureCluster]:
     from tidelog.testing.fixture_cluster import FixtureCluster
 

@@ -52,6 +52,8 @@ class Door:
     partition: Partition
     gate: TransactionGate
     coordinator: Coordinator
+    cut_off: list[bool] = field(default_factory=list)
+    """Something in it: no controller has answered for a session."""
 
     def write(
         self, seq: int = 0, epoch: int = 0, writer: Writer = OLD, request: GateRequest | None = None
@@ -79,8 +81,11 @@ def at_door(scenario: Callable[[Door], Awaitable[None]], **settings: str) -> Non
         partition = lab.nodes[1].partition(await lab.create("t", (1, 2, 3)))
         coordinator = Coordinator()
         values = {name.replace("_", "."): value for name, value in settings.items()}
-        gate = TransactionGate(lambda: Settings.of(values), coordinator, lab.world.clock)
-        await scenario(Door(partition, gate, coordinator))
+        cut_off: list[bool] = []
+        gate = TransactionGate(
+            lambda: Settings.of(values), coordinator, lab.world.clock, lambda: bool(cut_off)
+        )
+        await scenario(Door(partition, gate, coordinator, cut_off))
         await gate.close()
 
     in_lab(script)
@@ -121,7 +126,7 @@ def test_partitions_of_one_request_are_asked_about_together() -> None:
         second = lab.nodes[1].partition(await lab.create("u", (1, 2, 3)))
         coordinator = Coordinator()
         coordinator.may_answer.set()
-        gate = TransactionGate(lambda: Settings.of({}), coordinator, lab.world.clock)
+        gate = TransactionGate(lambda: Settings.of({}), coordinator, lab.world.clock, lambda: False)
         request = gate.request(NEW)
         writes = [
             Door(partition, gate, coordinator).write(request=request)
@@ -172,6 +177,24 @@ def test_but_not_for_ever() -> None:
         door.coordinator.says = [E.CONCURRENT_TRANSACTIONS]
         door.coordinator.may_answer.set()
         assert await code_of(door.write(writer=NEW)) is E.NOT_ENOUGH_REPLICAS
+
+    at_door(scenario)
+
+
+@pytest.mark.parametrize("code", [E.NETWORK_EXCEPTION, E.COORDINATOR_NOT_AVAILABLE])
+def test_a_leader_that_is_cut_off_sends_clients_to_look_for_another(code: E) -> None:
+    """After NOT_ENOUGH_REPLICAS they would come here again."""
+
+    async def scenario(door: Door) -> None:
+        door.coordinator.says = [code]
+        door.coordinator.may_answer.set()
+        door.cut_off.append(True)
+        assert await code_of(door.write()) is E.NOT_LEADER_OR_FOLLOWER
+        assert door.partition.log.end_offset == 0
+        door.coordinator.says = [E.TRANSACTION_ABORTABLE]
+        assert await code_of(door.write(writer=NEW)) is E.TRANSACTION_ABORTABLE
+        door.coordinator.says = [E.NONE]
+        assert await code_of(door.write()) is E.NONE
 
     at_door(scenario)
 

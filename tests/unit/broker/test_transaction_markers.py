@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from replica_lab import Lab, batch, in_lab
 
+from tidelog.broker.leader_calls import LeaderCalls
 from tidelog.broker.transaction_markers import MarkerSender, MarkerWriter
 from tidelog.broker.transaction_messages import WRITE_TXN_MARKERS, Marker, MarkerOrder
 from tidelog.controller.metadata.image import MetadataImage
@@ -60,7 +61,10 @@ class Coordinator:
         self.writer = MarkerWriter(lab.nodes[1].replicas, cast("Any", self.groups))
         context = SimpleNamespace(node_id=NodeId(1), image=lab.controller.image)
         self.context: Any = context
-        self.sender = MarkerSender(cast("Any", context), lab.network.peers(NodeId(1)), self.writer)
+        self.calls_to_leaders = LeaderCalls(
+            lab.network.peers(NodeId(1)), lab.world.clock, lambda: False
+        )
+        self.sender = MarkerSender(cast("Any", context), self.calls_to_leaders, self.writer)
 
     def _counting(self, writer: MarkerWriter) -> Any:
         async def serve(context: Any, request: Any) -> Any:
@@ -166,6 +170,25 @@ def test_a_node_that_is_not_reached_is_an_answer() -> None:
         coordinator.send(place("there"), place("here"))
         told = await coordinator.told(2)
         assert told == {place("there"): E.NETWORK_EXCEPTION, place("here"): E.NONE}
+
+    with_coordinator(script)
+
+
+def test_a_leader_that_was_replaced_before_it_answered_is_not_waited_for() -> None:
+    async def script(lab: Lab, coordinator: Coordinator) -> None:
+        lab.is_controller_cut = True
+        lab.network.cut(2, 3)
+        lab.network.cuts.add((NodeId(2), NodeId(1)))  # the marker arrives, and is not replicated
+        coordinator.send(place("there"))
+        await asyncio.sleep(3)
+        assert coordinator.calls == 1 and coordinator.outcomes == []
+        lab.controller.fence(2)
+        coordinator.calls_to_leaders.follow(lab.controller.deltas[-1])
+        assert await coordinator.told(1) == {place("there"): E.NETWORK_EXCEPTION}
+        await lab.until(lambda: partition_of(lab, 3, "there").leader is not None)
+        coordinator.outcomes.clear()
+        coordinator.send(place("there"))
+        assert await coordinator.told(1) == {place("there"): E.NONE}
 
     with_coordinator(script)
 

@@ -73,10 +73,25 @@ def test_a_workload_that_rests_makes_no_gap() -> None:
     assert effect.gap_ms == pytest.approx(2.0)
 
 
-def test_a_wait_that_began_before_a_fault_counts_if_it_overlaps() -> None:
+def test_a_wait_that_began_before_a_fault_counts_from_its_beginning() -> None:
     operations = [append(0.0, 5.0), append(6.0, 2_006.0), append(2_100.0, 2_105.0)]
     (effect,) = measure(run(operations, [fault(1, 1_000.0, 1_500.0)])).effects
-    assert effect.gap_ms == pytest.approx(2_000.0)
+    assert effect.gap_ms == effect.cluster_gap_ms == pytest.approx(1_006.0)
+
+
+def test_a_wait_over_two_faults_is_the_first_ones_in_full() -> None:
+    operations = [*steady(0, (0, 1_000)), append(1_000.0, 9_000.0), *steady(0, (9_000, 10_000))]
+    faults = [fault(1, 1_000.0, 2_000.0), fault(2, 5_000.0, 6_000.0)]
+    effects = measure(run(operations, faults)).effects
+    assert [one.gap_ms for one in effects] == [pytest.approx(8_000.0), pytest.approx(4_000.0)]
+
+
+def test_the_start_of_the_clients_is_not_the_time_before_the_first_fault() -> None:
+    starting = [append(0.0, 7_000.0), append(0.0, 8_000.0, 1)]
+    operations = [*starting, *steady(0, (7_000, 20_000)), *steady(1, (8_000, 20_000))]
+    (effect,) = measure(run(operations, [fault(1, 10_000.0, 11_000.0)])).effects
+    assert effect.gap_ms == pytest.approx(2.0)
+    assert effect.before_per_s == pytest.approx(200.0, abs=2)
 
 
 def test_a_wait_without_an_end_is_a_gap_up_to_the_end_of_the_run() -> None:

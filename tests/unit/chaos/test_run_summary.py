@@ -30,6 +30,7 @@ KILLS = FaultGaps("kill-leader", 2, 0, (400.0, 500.0), (900.0,), (1000.0, 1100.0
 GOOD = RunSummary("one", 60.0, 100, 1, 2, 300, 4, {"lost write": 0, "reorder": 0}, (), (KILLS,))
 CUT = FaultGaps("cut", 1, 1, (3000.0,), (), ())
 BAD = replace(GOOD, anomalies={"lost write": 3, "reorder": 0}, faults=(CUT, KILLS))
+SHORT = replace(GOOD, command="short", is_whole=False, problems=("not in sync again",))
 
 
 def test_a_run_is_summed_up() -> None:
@@ -42,8 +43,19 @@ def test_a_run_is_summed_up() -> None:
     assert found.command == history.header.command
 
 
+def test_a_run_that_was_cut_short_says_so() -> None:
+    history = example_run(20)
+    assert history.end is not None
+    cut_off, interrupted = None, replace(history.end, was_interrupted=True)
+    for end, is_whole in ((history.end, True), (interrupted, False), (cut_off, False)):
+        found = summarize(history.header, judge(replace(history, end=end)), [])
+        assert found.is_whole is is_whole
+        assert json.loads(encode_summary(found))["is_whole"] is is_whole
+
+
 def test_it_is_read_as_it_was_written() -> None:
-    assert decode_summary(encode_summary(BAD)) == BAD
+    for run in (BAD, SHORT, add_up([GOOD, SHORT])):
+        assert decode_summary(encode_summary(run)) == run
     assert json.loads(encode_summary(GOOD))["faults"][0]["gap_ms"] == {
         "p50": 400.0, "p99": 500.0, "max": 500.0,
     }  # fmt: skip
@@ -62,6 +74,25 @@ def test_several_runs_are_as_one() -> None:
     assert add_up([GOOD]) is GOOD
 
 
+def test_a_run_that_was_cut_short_does_not_count() -> None:
+    total = add_up([GOOD, SHORT, GOOD])
+    assert total == replace(add_up([GOOD, GOOD]), left_out=("short",))
+    assert total.is_good and total.is_whole
+    assert add_up([total, SHORT]).left_out == ("short", "short")
+
+
+def test_what_a_run_found_before_it_was_cut_short_is_not_forgotten() -> None:
+    total = add_up([GOOD, replace(SHORT, anomalies=BAD.anomalies)])
+    assert total.anomalies == GOOD.anomalies and not total.is_good
+    assert total.problems == ("short, cut short and left out, found 3 lost write",)
+
+
+def test_nothing_but_runs_that_were_cut_short_is_not_good() -> None:
+    total = add_up([SHORT])
+    assert total.acknowledged == 0 and total.faults == () and total.left_out == ("short",)
+    assert total.problems == ("there is nothing to add up: no run came to its end",)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -70,6 +101,7 @@ def test_several_runs_are_as_one() -> None:
         (encode_summary(GOOD).replace("acknowledged", "admired"), "a summary has acknowledged"),
         (encode_summary(GOOD).replace('"unknown": 2', '"unknown": "two"'), "unknown: int"),
         (encode_summary(GOOD).replace('"unknown": 2', '"unknown": true'), "unknown: int"),
+        (encode_summary(GOOD).replace('"is_whole": true', '"is_whole": 1'), "is_whole: bool"),
         (encode_summary(GOOD).replace("400.0", '"long"'), "a fault has times in gaps_ms"),
     ],
 )
@@ -99,6 +131,26 @@ def test_good_runs_are_added_up(runs: tuple[Path, Path]) -> None:
         "1.10", "s",
     ]  # fmt: skip
     assert lines[-1] == "OK: no anomaly (0 lost write, 0 reorder)"
+
+
+def test_what_is_left_out_is_said(runs: tuple[Path, Path]) -> None:
+    write_summary(runs[1], SHORT)
+    done = CliRunner().invoke(app, list(map(str, runs)))
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("1 run: 100 records acknowledged")
+    assert lines[-2:] == [
+        "left out, because it was cut short: short",
+        "OK: no anomaly (0 lost write, 0 reorder)",
+    ]
+
+
+def test_without_a_whole_run_nothing_is_called_good(runs: tuple[Path, Path]) -> None:
+    write_summary(runs[1], SHORT)
+    done = CliRunner().invoke(app, [str(runs[1])])
+    assert done.exit_code == 1
+    assert "no run came to its end" in done.stdout
+    assert done.stdout.splitlines()[-1] == "NOTHING JUDGED"
 
 
 def test_one_bad_run_is_enough(runs: tuple[Path, Path]) -> None:

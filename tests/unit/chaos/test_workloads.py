@@ -14,6 +14,7 @@ from tidelog.chaos.history import Event, Note, Operation, Outcome, Record, Verb
 from tidelog.chaos.recorder import Recorder, Totals
 from tidelog.chaos.workloads.all_workloads import WORKLOADS
 from tidelog.chaos.workloads.copier import Attempt, Copier
+from tidelog.chaos.workloads.groups import Churn, Member
 from tidelog.chaos.workloads.outcomes import outcome_of_append, outcome_of_commit
 from tidelog.chaos.workloads.pace import Pace
 from tidelog.chaos.workloads.patience import Patience, within
@@ -119,6 +120,44 @@ def test_the_recorder_knows_which_partitions_go_on() -> None:
     assert recorder.is_acknowledging(900.0) and not recorder.is_acknowledging(1500.0)
     recorder.operation("w", Verb.APPEND, 0.0, Outcome.OK, topic="t", partition=0)
     assert recorder.is_acknowledging(1500.0) and not recorder.is_acknowledging(2500.0)
+
+
+def test_the_recorder_knows_which_partitions_nobody_has_written_to() -> None:
+    events: list[Event] = []
+    recorder = Recorder(events.append)
+    places = [("t", 0), ("t", 1), ("out", 0)]
+    recorder.operation("w", Verb.APPEND, 0.0, Outcome.UNKNOWN, topic="t", partition=0)
+    recorder.operation("r", Verb.READ_TO_END, 0.0, Outcome.OK, topic="t", partition=1)
+    assert recorder.unwritten(places) == places
+    recorder.operation("w", Verb.APPEND, 0.0, Outcome.OK, topic="t", partition=1)
+    more = {"topic": "out", "partition": 0, "transaction": "c-1"}
+    recorder.operation("c", Verb.APPEND, 0.0, Outcome.OK, **more)  # type: ignore[arg-type]
+    assert recorder.unwritten(places) == [("t", 0)]
+
+
+def test_a_workload_is_idle_until_each_of_its_clients_was_served() -> None:
+    events: list[Event] = []
+    stage = Stage("127.0.0.1:1", Recorder(events.append))
+    workload = WORKLOADS["mixed"].make(stage)
+    assert list(workload.idle()) == [
+        "writer-1", "writer-2", "live-reader",
+        "feeder", "copier-1", "copier-2", "output-reader", "copiers-watch",
+    ]  # fmt: skip
+    for worker in workload.workers[:5]:
+        worker.note_success()
+    assert list(workload.idle()) == ["copier-2", "output-reader", "copiers-watch"]
+
+
+def test_a_group_is_at_work_when_two_of_its_members_are() -> None:
+    events: list[Event] = []
+    stage = Stage("127.0.0.1:1", Recorder(events.append))
+    churn = Churn(stage, TopicPlan("t", 6), "g", "classic")
+    members = [Member(stage, TopicPlan("t", 6), "g", "classic", f"m-{n}") for n in range(3)]
+    churn._members.update(dict.fromkeys(members, 0.0))
+    members[0].note_success()
+    assert not churn.has_succeeded
+    members[2].note_success()
+    assert churn.has_succeeded
 
 
 def test_every_workload_has_topics_of_its_own_with_the_prefix() -> None:

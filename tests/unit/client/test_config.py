@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidelog.client import sync
 from tidelog.client.config import ClientConfig, read_config
 from tidelog.client.errors import ConfigError
-from tidelog.client.settings import TABLES, Role
+from tidelog.client.settings import INSTEAD, OF_JAVA, ONLY_HERE, TABLES, Role
 
 AT = {"bootstrap.servers": "one:9092,two:9092"}
 
@@ -25,41 +28,41 @@ def _dotted(given: dict[str, Any]) -> dict[str, Any]:
     return {name.replace("_", "."): value for name, value in given.items()}
 
 
-@pytest.mark.parametrize(
-    ("role", "name", "default"),
-    [
-        (Role.PRODUCER, "acks", "all"),
-        (Role.PRODUCER, "retries", 2**31 - 1),
-        (Role.PRODUCER, "delivery.timeout.ms", 120_000),
-        (Role.PRODUCER, "request.timeout.ms", 30_000),
-        (Role.PRODUCER, "batch.size", 16_384),
-        (Role.PRODUCER, "linger.ms", 5),
-        (Role.PRODUCER, "buffer.memory", 33_554_432),
-        (Role.PRODUCER, "max.block.ms", 60_000),
-        (Role.PRODUCER, "max.request.size", 1_048_576),
-        (Role.PRODUCER, "compression.type", "none"),
-        (Role.PRODUCER, "max.in.flight.requests.per.connection", 5),
-        (Role.PRODUCER, "enable.idempotence", True),
-        (Role.PRODUCER, "transaction.timeout.ms", 60_000),
-        (Role.CONSUMER, "group.protocol", "classic"),
-        (Role.CONSUMER, "session.timeout.ms", 45_000),
-        (Role.CONSUMER, "heartbeat.interval.ms", 3_000),
-        (Role.CONSUMER, "max.poll.interval.ms", 300_000),
-        (Role.CONSUMER, "max.poll.records", 500),
-        (Role.CONSUMER, "auto.offset.reset", "latest"),
-        (Role.CONSUMER, "enable.auto.commit", True),
-        (Role.CONSUMER, "auto.commit.interval.ms", 5_000),
-        (Role.CONSUMER, "fetch.min.bytes", 1),
-        (Role.CONSUMER, "fetch.max.bytes", 52_428_800),
-        (Role.CONSUMER, "fetch.max.wait.ms", 500),
-        (Role.CONSUMER, "isolation.level", "read_uncommitted"),
-        (Role.CONSUMER, "check.crcs", True),
-        (Role.ADMIN, "default.api.timeout.ms", 60_000),
-    ],
-)
-def test_defaults_are_kafkas(role: Role, name: str, default: object) -> None:
-    assert TABLES[role][name].default == default
-    assert read_config(role, AT).values[name] == default
+GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "tables"
+NOT_KAFKAS = {
+    "bootstrap.servers",  # none, and an empty list, is the same
+    "partition.assignment.strategy",  # librdkafka does not mix eager and cooperative ones
+    "partitioner.class",  # none, and no text, is the same
+    "receive.buffer.bytes",  # left to the operating system
+    "send.buffer.bytes",
+}
+
+
+def kafkas_settings(role: Role) -> dict[str, Any]:
+    rows = json.loads((GOLDEN / f"{role.value}.json").read_text(encoding="utf-8"))
+    return {row["name"]: row["default"] for row in rows}
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_names_and_defaults_are_kafkas(role: Role) -> None:
+    """As Apache Kafka 4.3.1 has them."""
+    theirs = kafkas_settings(role)
+    config = read_config(role, AT)
+    assert TABLES[role].keys() - theirs.keys() <= {"partitioner"}
+    for name in TABLES[role].keys() & theirs.keys() - NOT_KAFKAS:
+        default = TABLES[role][name].default
+        text = str(default).lower() if isinstance(default, bool) else str(default)
+        assert text == str(theirs[name]), name
+        assert config.values[name] == default, name
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_of_each_setting_of_kafkas_something_is_known(role: Role) -> None:
+    """It is there, or the error says why it is not; OAuth's many are told by their like."""
+    known = TABLES[role].keys() | ONLY_HERE | INSTEAD.keys() | OF_JAVA
+    others = {name for name in kafkas_settings(role) if name not in known}
+    prefixes = ("sasl.oauthbearer.", "sasl.login.", "share.", "internal.")
+    assert {name for name in others if not name.startswith(prefixes)} == set()
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,11 @@ def test_defaults_are_kafkas(role: Role, name: str, default: object) -> None:
         (producer(linger_ms=0, request_timeout_ms=100), ("socket.timeout.ms", 100)),
         (producer(send_buffer_bytes=-1), ("socket.send.buffer.bytes", 0)),
         (producer(transactional_id="t"), ("message.timeout.ms", 60_000)),
+        (
+            producer(compression_type="zstd", compression_zstd_level=7, compression_gzip_level=1),
+            ("compression.level", 7),
+        ),
+        (producer(metadata_recovery_strategy="none"), ("metadata.recovery.strategy", "none")),
         (consumer(fetch_max_wait_ms=7), ("fetch.wait.max.ms", 7)),
         (consumer(auto_offset_reset="none"), ("auto.offset.reset", "error")),
         (consumer(), ("isolation.level", "read_uncommitted")),
@@ -113,6 +121,35 @@ def test_what_was_not_given_and_differs_between_modes_is_left_out() -> None:
         (Role.CONSUMER, {"grup.id": "g"}, "grup.id", "did you mean group.id"),
         (Role.PRODUCER, {"group.id": "g"}, "group.id", "a setting of a consumer"),
         (Role.PRODUCER, {"zzz": 1}, "zzz", "has no setting 'zzz'"),
+        (Role.PRODUCER, {"ACKS": 1}, "ACKS", "did you mean acks"),
+        (
+            Role.PRODUCER,
+            {"auto.offset.rest": "latest"},
+            "auto.offset.rest",
+            "did you mean auto.offset.reset, a setting of a consumer",
+        ),
+        (Role.PRODUCER, {"message.timeout.ms": 1}, "message.timeout.ms", "delivery.timeout.ms"),
+        (Role.CONSUMER, {"fetch.wait.max.ms": 1}, "fetch.wait.max.ms", "fetch.max.wait.ms"),
+        (Role.PRODUCER, {"queue.buffering.max.ms": 1}, "queue.buffering.max.ms", "linger.ms"),
+        (Role.PRODUCER, {"interceptor.classes": ""}, "interceptor.classes", "Java's clients"),
+        (Role.ADMIN, {"bootstrap.servers": "localhost"}, "bootstrap.servers", "with a port"),
+        (Role.ADMIN, {"bootstrap.servers": "a:1;b:2"}, "bootstrap.servers", "'a:1;b:2' is no host"),
+        (Role.ADMIN, {"bootstrap.servers": "a:1,b:no"}, "bootstrap.servers", "'b:no' is no host"),
+        (Role.ADMIN, {"bootstrap.servers": "http://a:1"}, "bootstrap.servers", "is no host"),
+        (Role.ADMIN, {"bootstrap.servers": "a:99999"}, "bootstrap.servers", "is no host"),
+        (Role.PRODUCER, {"compression.zstd.level": 22}, "compression.zstd.level", "1 to 12"),
+        (
+            Role.CONSUMER,
+            {"partition.assignment.strategy": "sticky"},
+            "partition.assignment.strategy",
+            "one of range, roundrobin, cooperative-sticky is wanted",
+        ),
+        (
+            Role.CONSUMER,
+            {"partition.assignment.strategy": []},
+            "partition.assignment.strategy",
+            "range, roundrobin or cooperative-sticky",
+        ),
         (Role.PRODUCER, {"value.serializer": "x"}, "value.serializer", "value_serializer="),
         (Role.PRODUCER, {"acks": "most"}, "acks", "one of all, -1, 0, 1"),
         (Role.PRODUCER, {"linger.ms": -1}, "linger.ms", "from 0 to 900000"),
@@ -167,6 +204,26 @@ def test_a_wrong_setting_is_named(
     assert caught.value.setting == setting
     assert words in str(caught.value)
     assert (caught.value.code, caught.value.retriable) == (-186, False)
+
+
+@pytest.mark.parametrize("given", ["localhost:9092", None, [("bootstrap.servers", "a:1")]])
+def test_settings_are_a_dictionary(given: Any) -> None:
+    with pytest.raises(ConfigError, match="the settings are a dictionary"):
+        read_config(Role.PRODUCER, given)
+
+
+@pytest.mark.parametrize(
+    "server", ["localhost:9092", "10.0.0.1:1", "[::1]:9092", "SSL://kafka-1.example.com:65535"]
+)
+def test_what_a_server_may_be_called(server: str) -> None:
+    config = read_config(Role.ADMIN, {"bootstrap.servers": server})
+    assert config.librdkafka["bootstrap.servers"] == server
+
+
+def test_what_only_librdkafka_can_refuse_is_a_wrong_setting_too() -> None:
+    with pytest.raises(ConfigError, match='Invalid value "brker"') as caught:
+        sync.Admin({**AT, "debug": "brker"})
+    assert caught.value.setting == "debug"
 
 
 def test_somebody_must_say_where_the_cluster_is() -> None:

@@ -31,7 +31,7 @@ from tidelog.client.errors import is_retriable, request_failed
 def test_an_error_of_librdkafka(
     error: KafkaError, kind: type[RequestFailed], name: str, retriable: bool
 ) -> None:
-    found = request_failed(error, "it failed", "tried nobody")
+    found = request_failed(error, "it failed", lambda: "tried nobody")
     assert type(found) is kind
     assert (found.code, found.name, found.retriable) == (error.code(), name, retriable)
     assert found.fatal == error.fatal()
@@ -39,7 +39,7 @@ def test_an_error_of_librdkafka(
 
 
 def test_a_timeout_is_one_for_python_too_and_says_who_was_tried() -> None:
-    found = request_failed(KafkaError(KafkaError._TIMED_OUT), "nothing came", "tried a:1")
+    found = request_failed(KafkaError(KafkaError._TIMED_OUT), "nothing came", lambda: "tried a:1")
     assert isinstance(found, TimeoutError) and str(found).endswith("; tried a:1")
     assert found.outcome_unknown
 

@@ -58,7 +58,7 @@ def test_a_record_as_librdkafka_takes_it() -> None:
     made = maker(str_serializer).make("t", b"v", "k", {"h": b"1"}, 3, 99)
     assert made == ("t", b"v", b"k", [("h", b"1")], 3, 99)
     assert maker().make("t", None, None, None, None, None) == ("t", None, None, None, -1, 0)
-    assert maker().make("t", b"", None, [("h", None), ("h", b"")], 0, 0).headers == [
+    assert maker().make("t", b"", None, [("h", None), ("h", b"")], 0, 1).headers == [
         ("h", None),
         ("h", b""),
     ]
@@ -79,6 +79,12 @@ def test_a_record_as_librdkafka_takes_it() -> None:
         (("t", b"", None, None, True, None), "partition: a whole number is wanted, not bool"),
         (("t", b"", None, None, None, 1.5), "timestamp: a whole number is wanted, not float"),
         (("t", b"", None, None, None, -5), "timestamp=-5"),
+        (("t", b"", None, None, None, 0), "timestamp=0"),  # librdkafka would take it for now
+        (("\ud800", b"", None, None, None, None), "topic: '\\ud800' has no form in UTF-8"),
+        (("a\0b", b"", None, None, None, None), "holds a NUL"),
+        (("t", b"", None, {"\ud800": b""}, None, None), "has no form in UTF-8"),  # a crash else
+        (("t", b"", None, {"a\0b": b""}, None, None), "holds a NUL"),  # else the name ends there
+        (("t", b"", None, 5, None, None), "pairs of a name and bytes are wanted, not 5"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named(arguments: Any, words: str) -> None:

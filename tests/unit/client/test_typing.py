@@ -33,7 +33,9 @@ async def main() -> None:
     async with TransactionalProducer(CONFIG, key_serializer=str_serializer) as producer:
         reveal_type(producer)  # C
         async with producer.transaction() as transaction:
-            await transaction.send("t", b"v", key="k")
+            await transaction.send("t", b"v", key="k", partition=0)
+            await transaction.enqueue("t", b"v", key=b"k")  # G
+            await transaction.send("t", b"v", kye="k")  # H
     async with Consumer(CONFIG, key_deserializer=str_deserializer) as consumer:
         await consumer.subscribe(["t"], Listener())
         async for record in consumer:
@@ -41,6 +43,8 @@ async def main() -> None:
             reveal_type(record.value)  # E
         await consumer.seek(TopicPartition("t", 0), "start")  # F
     async with Admin(CONFIG) as admin:
+        await admin.create_topic("t", 3, configs={"retention.ms": 5000, "preallocate": True})
+        await admin.set_topic_configs("t", {"retention.ms": None, "cleanup.policy": "compact"})
         print((await admin.describe_topic("t")).partitions[0].leader)
 
 
@@ -67,10 +71,12 @@ def test_a_users_program(tmp_path: Path) -> None:
     for line in found.stdout.splitlines():
         if line.startswith("program.py:"):
             said.setdefault(marks.get(int(line.split(":")[1]), line), line)
-    assert sorted(said) == ["A", "B", "C", "D", "E", "F"], found.stdout
+    assert sorted(said) == ["A", "B", "C", "D", "E", "F", "G", "H"], found.stdout
     assert 'Producer[bytes, str]"' in said["A"].replace("builtins.", "")
     assert 'expected "str | None"' in said["B"]
     assert 'TransactionalProducer[str, bytes]"' in said["C"].replace("builtins.", "")
     assert '"str | None"' in said["D"].replace("builtins.", "")
     assert '"bytes | None"' in said["E"].replace("builtins.", "")
     assert "incompatible type" in said["F"]
+    assert 'expected "str | None"' in said["G"]
+    assert 'Unexpected keyword argument "kye"' in said["H"]

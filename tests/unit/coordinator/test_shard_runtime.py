@@ -142,6 +142,43 @@ def test_who_waited_in_vain_is_told_so_and_the_records_count_when_they_are_repli
     in_world(scenario)
 
 
+def test_who_waits_at_a_broker_that_is_cut_off_is_sent_away_long_before_the_time_out() -> None:
+    cut_off: list[bool] = []
+
+    async def scenario(world: World) -> None:
+        partition = MemoryPartition(is_automatic=False)
+        shards = shard_set(world, Notebook, timeout_ms=30_000, is_cut_off=lambda: bool(cut_off))
+        shards.lead(0, partition, 5)
+        shard = await loaded(shards)
+        early = shard.write("a")
+        await asyncio.sleep(2.9)
+        assert not early.done()
+        cut_off.append(True)
+        began_ms = world.clock.monotonic_ms()
+        assert await early is ErrorCode.REQUEST_TIMED_OUT
+        assert world.clock.monotonic_ms() - began_ms <= 300
+        began_ms = world.clock.monotonic_ms()
+        assert await shard.write("b") is ErrorCode.REQUEST_TIMED_OUT
+        assert 400 <= world.clock.monotonic_ms() - began_ms <= 600
+        partition.replicate()
+        assert shard.heard == ["loaded", "0! a", "1! b"], "they count when they are replicated"
+
+    in_world(scenario)
+
+
+def test_what_goes_through_is_served_though_no_controller_answers() -> None:
+    async def scenario(world: World) -> None:
+        partition = MemoryPartition()
+        shards = shard_set(world, Notebook, is_cut_off=lambda: True)
+        shards.lead(0, partition, 5)
+        shard = await loaded(shards)
+        assert await shard.write("a") is ErrorCode.NONE
+        await asyncio.sleep(1)
+        assert shard.heard == ["loaded", "0! a"]
+
+    in_world(scenario)
+
+
 def test_records_below_the_watermark_count_though_the_isr_is_small() -> None:
     async def scenario(world: World) -> None:
         partition = MemoryPartition(is_automatic=False)

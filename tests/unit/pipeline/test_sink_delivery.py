@@ -33,7 +33,10 @@ def refused(code: ErrorCode) -> dict[tuple[str, int], Produced]:
 
 
 def filled(count: int) -> Delivery:
+    """Behind a first batch, which is stored."""
     delivery = Delivery(1000)
+    delivery.add(PLACE, b"first", 0.0)
+    delivery.answered(delivery.take([PLACE]), {PLACE: OK}, 0.0)
     for number in range(count):
         delivery.add(PLACE, b"%d" % number, 0.0)
     return delivery
@@ -47,6 +50,23 @@ def test_no_more_are_under_way_than_a_broker_remembers() -> None:
     delivery = filled(7)
     assert len(taken(delivery, 7)) == MAX_IN_FLIGHT == 5
     assert delivery.waiting == 2
+
+
+def test_the_first_batch_of_a_place_goes_alone_until_it_is_stored() -> None:
+    """A broker takes any number of a producer that it does not know, also that of the second."""
+    delivery = Delivery(1000)
+    for place in (PLACE, ("t", 1)):
+        for number in range(3):
+            delivery.add(place, b"%d" % number, 0.0)
+    [first, other] = delivery.take([PLACE, ("t", 1)])
+    assert (first.batch, other.batch) == (b"0", b"0")
+    assert taken(delivery, 3) == []
+    delivery.answered([first], refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), 0.1)
+    [again] = taken(delivery, 3)
+    assert again == first
+    delivery.answered([again], {PLACE: OK}, 0.2)
+    assert [parcel.batch for parcel in taken(delivery, 3)] == [b"1", b"2"]
+    assert delivery.take([("t", 1)]) == [], "that place's first is still under way"
 
 
 def test_what_is_refused_goes_out_again_in_its_order_and_only_then() -> None:
@@ -169,7 +189,8 @@ class Brokers:
         recent = self.recent.setdefault(partition, deque(maxlen=5))
         if header.base_sequence in recent:
             return ErrorCode.NONE
-        if header.base_sequence != self.ends.get(partition, 0):
+        # Of a producer that wrote nothing yet, any number is taken, as Kafka does.
+        if header.base_sequence != self.ends.get(partition, header.base_sequence):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         recent.append(header.base_sequence)
         self.ends[partition] = header.base_sequence + header.records_count

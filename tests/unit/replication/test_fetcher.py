@@ -13,13 +13,13 @@ import pytest
 from tidelog.kernel.ids import NodeId
 from tidelog.kernel.peers import PeerRefused, StreamReset
 from tidelog.kernel.settings import Settings
+from tidelog.replication.fetch_answer import FetchAnswer
 from tidelog.replication.fetcher import LeaderLink
 from tidelog.replication.settings import ReplicationSettings
 from tidelog.replication.throttle import ReplicationQuota
 from tidelog.simulation import World, run_simulation
-from tidelog.v1.replication_pb2 import FetchResponse
 
-GONE, REFUSED, ANSWER = StreamReset("gone"), PeerRefused("NOT_NOW", "no"), FetchResponse()
+GONE, REFUSED, ANSWER = StreamReset("gone"), PeerRefused("NOT_NOW", "no"), FetchAnswer()
 
 
 class _Stream:

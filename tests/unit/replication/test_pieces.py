@@ -21,6 +21,7 @@ from tidelog.kernel.ids import (
     Uuid,
 )
 from tidelog.kernel.settings import Settings
+from tidelog.replication.fetch_answer import AnsweredPartition, FetchAnswer
 from tidelog.replication.fetch_messages import (
     ChunkJoiner,
     MalformedMessage,
@@ -36,7 +37,7 @@ from tidelog.replication.read_replica import nearest_replica
 from tidelog.replication.remote_replica import FollowerFetch
 from tidelog.replication.settings import MAX_CHUNK_BYTES, ReplicationSettings
 from tidelog.replication.throttle import ReplicationQuota, is_throttled
-from tidelog.v1.replication_pb2 import FetchRequest, FetchResponse
+from tidelog.v1.replication_pb2 import FetchedPartition, FetchRequest
 from tidelog.wire.records import Record, build_batch
 
 
@@ -117,11 +118,9 @@ def test_a_batch_cut_by_the_limit_is_left_out() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, MAX_CHUNK_BYTES, MAX_CHUNK_BYTES + 1, 3 * MAX_CHUNK_BYTES])
 def test_chunks_join_again(size: int) -> None:
-    response = FetchResponse(correlation_id=9)
     records = bytes(range(251)) * (size // 251 + 1)
-    response.partitions.add(
-        topic_id=REF.topic_id.raw, leader_epoch=4, high_watermark=7, records=records[:size]
-    )
+    whole = FetchedPartition(topic_id=REF.topic_id.raw, leader_epoch=4, high_watermark=7)
+    response = FetchAnswer(9, 0, [AnsweredPartition(whole, records[:size])])
     joiner, joined = ChunkJoiner(), []
     messages = list(in_chunks(response))
     for message in messages:
@@ -131,16 +130,15 @@ def test_chunks_join_again(size: int) -> None:
         taken = joiner.take(message.partitions[0])
         if taken is not None:
             joined.append(taken)
-    [(head, data)] = joined
-    assert (head.leader_epoch, head.high_watermark) == (4, 7)
-    assert bytes(data) == records[:size]
+    [one] = joined
+    assert (one.head.leader_epoch, one.head.high_watermark) == (4, 7)
+    assert bytes(one.records) == records[:size]
 
 
 def test_mixed_chunks_are_refused() -> None:
     joiner = ChunkJoiner()
-    response = FetchResponse()
-    first = response.partitions.add(topic_id=b"1" * 16, records=b"x", records_remaining=5)
-    second = response.partitions.add(topic_id=b"2" * 16, records=b"x")
+    first = AnsweredPartition(FetchedPartition(topic_id=b"1" * 16, records_remaining=5), b"x")
+    second = AnsweredPartition(FetchedPartition(topic_id=b"2" * 16), b"x")
     assert joiner.take(first) is None
     with pytest.raises(MalformedMessage, match="mixed"):
         joiner.take(second)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tidelog.simulation.simulated_cluster import AsyncView, CallFailed, SimulatedCluster
+from tidelog.simulation import kafka_messages, transaction_messages
+from tidelog.simulation.group_messages import TRANSACTION_KEY
+from tidelog.simulation.sim_answers import CallFailed
+from tidelog.simulation.sim_client import NoAnswer, SimKafkaClient
+from tidelog.simulation.sim_coordination import Coordinator
+from tidelog.simulation.simulated_cluster import AsyncView, SimulatedCluster
+from tidelog.wire.records import Record, build_batch
 
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
 
 def story(seed: int) -> list[Any]:
@@ -35,6 +43,84 @@ def test_retention_and_failover_in_virtual_time_and_again_from_the_same_seed() -
     assert once[:4] == [0, 1, 2, 3]
     assert [one.value for one in once[4]] == [b"3"]
     assert story(5) == once
+
+
+def test_a_week_fires_retention_sessions_offsets_and_transactions_at_once() -> None:
+    with SimulatedCluster(2) as cluster:
+        configs = {"retention.ms": str(7 * DAY_MS), "segment.ms": str(DAY_MS)}
+        cluster.create_topic("t", configs=configs)
+        cluster.produce("t", b"old")
+        member = cluster.join_group("readers")
+        cluster.commit("others", "t", 1)
+        begin_transaction(cluster, "writer", "t")
+        assert cluster.group_members("readers") == (member,)
+        assert cluster.committed("others", "t") == 1
+        assert first_unstable(cluster, 0) == 1  # the open transaction holds up its readers
+        cluster.advance(days=7)
+        assert cluster.group_members("readers") == ()
+        assert cluster.committed("others", "t") is None
+        offset = cluster.produce("t", b"young")
+        assert first_unstable(cluster, offset) == offset + 1
+        assert [one.value for one in cluster.read("t")] == [b"young"]
+
+
+def test_a_silent_member_is_there_until_its_session_is_over() -> None:
+    with SimulatedCluster(4, nodes=1) as cluster:
+        first = cluster.join_group("g", session_timeout_ms=30_000)
+        cluster.advance(seconds=25)
+        assert cluster.group_members("g") == (first,)
+        second = cluster.join_group("g")  # waits for the other one, in virtual time
+        assert cluster.group_members("g") == (second,)
+        assert cluster.group_members("no such group") == ()
+        cluster.create_topic("t")
+        assert cluster.committed("g", "t") is None
+        with pytest.raises(CallFailed, match="UNKNOWN_MEMBER_ID"):
+            cluster.commit("g", "t", 1)  # it has a member
+
+
+def begin_transaction(cluster: SimulatedCluster, name: str, topic: str) -> None:
+    """One that nobody ends; its time is a minute."""
+
+    async def write(client: SimKafkaClient) -> None:
+        request = transaction_messages.init_producer_id(name, 60_000)
+        while True:
+            try:
+                given = await Coordinator(client, TRANSACTION_KEY, name).ask(request, 5.0)
+            except NoAnswer:
+                await asyncio.sleep(0.1)
+                continue
+            if int(given.error_code) == 0:
+                break
+        who = transaction_messages.Producer(name, int(given.producer_id), int(given.producer_epoch))
+        batch = build_batch(
+            [Record(0, cluster.now_ms, None, b"open")],
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        await client.refresh([topic])
+        produce = transaction_messages.produce(who, topic, 0, batch, is_new=True)
+        answer = await client.call(client.leaders[topic, 0].leader, produce, 5.0)
+        assert int(answer.responses[0].partition_responses[0].error_code) == 0
+
+    cluster.run(write)
+
+
+def first_unstable(cluster: SimulatedCluster, offset: int) -> int:
+    """As a fetch at some offset is told."""
+
+    async def ask(client: SimKafkaClient) -> int:
+        await client.refresh(["t"])
+        known = client.leaders["t", 0]
+        request = kafka_messages.fetch(
+            known.topic_id, 0, offset, leader_epoch=-1, last_epoch=-1, max_wait_ms=0, max_bytes=999
+        )
+        answer = await client.call(known.leader, request, 5.0)
+        (row,) = answer.responses[0].partitions
+        return int(row.last_stable_offset)
+
+    return cluster.run(ask)
 
 
 @pytest.mark.asyncio

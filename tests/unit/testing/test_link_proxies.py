@@ -12,7 +12,7 @@ import pytest
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.testing.link_proxies import LinkProxies
 
-SOON_S = 5.0
+SOON_S = 30.0
 SILENCE_S = 0.15
 
 

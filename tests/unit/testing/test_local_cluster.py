@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -62,7 +63,7 @@ def taken_port(host: str = "127.0.0.1") -> Iterator[int]:
 def test_a_cluster_serves_and_describes_itself(make: Make) -> None:
     cluster = make(2)
     with cluster:
-        assert [ask_cluster(n.kafka, 1.0).brokers.keys() for n in cluster.nodes.values()] == [
+        assert [ask_cluster(n.kafka, 30.0).brokers.keys() for n in cluster.nodes.values()] == [
             {1, 2},
             {1, 2},
         ]
@@ -150,10 +151,14 @@ def test_a_node_that_dies_at_start_is_quoted_and_the_others_end(make: Make) -> N
 def test_a_cluster_that_does_not_serve_in_time_says_why(
     make: Make, behaviour: str, said: str
 ) -> None:
-    cluster = make(1)
-    behave(cluster, 1, behaviour)
-    with pytest.raises(ClusterFailed, match=f"does not serve after 1 s: {said}"):
-        cluster.start(timeout_s=1)
+    for timeout_s in (1, 5, 25):  # the node itself may need more than the first
+        cluster = make(1)
+        behave(cluster, 1, behaviour)
+        with pytest.raises(ClusterFailed, match=f"does not serve after {timeout_s} s") as failure:
+            cluster.start(timeout_s=timeout_s)
+        if re.search(said, str(failure.value)):
+            return
+    pytest.fail(str(failure.value))
 
 
 def test_nothing_serves_while_no_node_was_started(make: Make) -> None:
@@ -171,12 +176,12 @@ def test_kill_stop_and_restart(make: Make) -> None:
         cluster.stop_node(2)
         assert cluster.nodes[2].exit_code == 0
         cluster.wait_until_serving()
-        assert ask_cluster(cluster.nodes[3].kafka, 1.0).brokers.keys() == {3}
+        assert ask_cluster(cluster.nodes[3].kafka, 30.0).brokers.keys() == {3}
         assert cluster.fallen() == []
         cluster.start_node(1)
         cluster.start_node(2)
         cluster.wait_until_serving()
-        assert ask_cluster(cluster.nodes[3].kafka, 1.0).brokers.keys() == {1, 2, 3}
+        assert ask_cluster(cluster.nodes[3].kafka, 30.0).brokers.keys() == {1, 2, 3}
         with pytest.raises(ClusterFailed, match="node 3 is running already"):
             cluster.start_node(3)
 

@@ -42,13 +42,15 @@ class ConsumerGroupHeartbeat:
 
     def begin(self, call: Call) -> Begun:
         request: Any = call.request
-        if not has_consumer_protocol(self._context.settings, self._context.image):
-            return _response(call, ConsumerHeartbeatResult(ErrorCode.UNSUPPORTED_VERSION))
         shard = self._groups.find(request.group_id)
         if isinstance(shard, ErrorCode):
             if not request.group_id:
                 shard = ErrorCode.INVALID_REQUEST
             return _response(call, ConsumerHeartbeatResult(shard))
+        # Only now: a broker that has just started knows no features yet, and clients take this
+        # error for the last word.
+        if not has_consumer_protocol(self._context.settings, self._context.image):
+            return _response(call, ConsumerHeartbeatResult(ErrorCode.UNSUPPORTED_VERSION))
         fresh_id = str(Uuid(self._random.randbytes(16)))
         answer = shard.ask(request.group_id, lambda asked: _event(call, asked, fresh_id))
         return _wait(call, answer)

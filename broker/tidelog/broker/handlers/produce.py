@@ -15,6 +15,7 @@ from typing import Final
 from tidelog.broker.calls import Answer, Call, CloseConnection
 from tidelog.broker.context import BrokerContext
 from tidelog.broker.handlers.internal_topics import is_internal
+from tidelog.broker.handlers.parked_produces import ParkedProduces
 from tidelog.broker.partitions import LeaderHints, PartitionFinder, Replicas
 from tidelog.broker.transaction_gate import GateRequest, TransactionGate, Writer
 from tidelog.broker.transactions import FEATURE, IMPLICIT_ADDING
@@ -61,6 +62,7 @@ class Produce:
         context: BrokerContext,
         replicas: Replicas,
         gate: TransactionGate,
+        parked: ParkedProduces,
         *,
         acknowledges_early: bool = False,
     ) -> None:
@@ -69,6 +71,7 @@ class Produce:
         self._context = context
         self._finder = PartitionFinder(context, replicas)
         self._gate = gate
+        self._parked = parked
 
     def begin(self, call: Call) -> ResponseFrame | Awaitable[Answer] | None:
         request = call.request
@@ -168,10 +171,15 @@ class Produce:
         return None
 
     async def _wait(self, call: Call, pending: list[_Pending]) -> ResponseFrame:
-        for _, rows in pending:
-            for _, outcome in rows:
-                if isinstance(outcome, asyncio.Future):
-                    await outcome
+        waiting = [
+            outcome
+            for _, rows in pending
+            for _, outcome in rows
+            if not isinstance(outcome, Produced)
+        ]
+        with self._parked.parked(waiting):
+            for outcome in waiting:
+                await outcome
         return self._answer(call, pending)
 
     def _answer(self, call: Call, pending: list[_Pending]) -> ResponseFrame:

@@ -86,8 +86,14 @@ class TxnOffsetCommit:
             Producer(ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch)),
         )
         if isinstance(codes, asyncio.Future):
-            codes = await codes
-        return _response(call, codes)
+            return _response(call, await codes)
+        return _response(call, [self._judged(code) for code in codes])
+
+    def _judged(self, code: ErrorCode) -> ErrorCode:
+        """A refusal from memory; the group may have gone on at another coordinator since."""
+        if code is ErrorCode.NONE or self._context.cluster.is_in_touch():
+            return code
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def _verify(self, call: Call, request: Any) -> ErrorCode:
         """Whether the group is part of the transaction, or is made so."""
@@ -115,6 +121,8 @@ class TxnOffsetCommit:
         code = await verdict
         if code in COME_AGAIN:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return ErrorCode.NOT_COORDINATOR
         if code is ErrorCode.NONE and isinstance(held, Verification):
             held.is_approved = True
         return told_to_client(code, writer)

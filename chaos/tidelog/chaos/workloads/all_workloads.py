@@ -11,7 +11,7 @@ from tidelog.chaos.workloads.append import Append
 from tidelog.chaos.workloads.copying import Copying
 from tidelog.chaos.workloads.groups import Groups
 from tidelog.chaos.workloads.patience import Patience
-from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
+from tidelog.chaos.workloads.stage import Stage, TopicPlan, Worker, Workload
 from tidelog.chaos.workloads.table import Table
 
 
@@ -32,9 +32,9 @@ class Mixed(Workload):
     def groups(self) -> Sequence[str]:
         return [group for part in self._parts for group in part.groups]
 
-    def start(self) -> None:
-        for part in self._parts:
-            part.start()
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return [worker for part in self._parts for worker in part.workers]
 
     def stop(self, patience_s: float) -> None:
         patience = Patience(patience_s)
@@ -44,9 +44,6 @@ class Mixed(Workload):
     def read_back(self, patience_s: float) -> None:
         for part in self._parts:
             part.read_back(patience_s)
-
-    def failures(self) -> Sequence[str]:
-        return [text for part in self._parts for text in part.failures()]
 
 
 @dataclass(frozen=True, slots=True)

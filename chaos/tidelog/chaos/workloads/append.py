@@ -7,7 +7,7 @@ from typing import Final
 
 from tidelog.chaos.workloads.patience import Patience
 from tidelog.chaos.workloads.reader import LiveReader, read_everything
-from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
+from tidelog.chaos.workloads.stage import Stage, TopicPlan, Worker, Workload
 from tidelog.chaos.workloads.writer import writers
 
 _PARTITIONS: Final = 3
@@ -27,9 +27,9 @@ class Append(Workload):
     def topics(self) -> Sequence[TopicPlan]:
         return (self._topic,)
 
-    def start(self) -> None:
-        for worker in (*self._writers, self._reader):
-            worker.start()
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (*self._writers, self._reader)
 
     def stop(self, patience_s: float) -> None:
         patience = Patience(patience_s)
@@ -41,6 +41,3 @@ class Append(Workload):
 
     def read_back(self, patience_s: float) -> None:
         read_everything(self._stage, self.topics, patience_s)
-
-    def failures(self) -> Sequence[str]:
-        return [w.failure for w in (*self._writers, self._reader) if w.failure]

@@ -101,6 +101,7 @@ class Copier(Worker):
         except KafkaException as error:
             return self._recover(consumer, producer, attempt, error.args[0])
         self._end(attempt, Outcome.OK)
+        self.note_success()
         return True
 
     # --- one transaction ---------------------------------------------------------------

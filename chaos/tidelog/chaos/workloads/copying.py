@@ -9,7 +9,7 @@ from tidelog.chaos.workloads.copier import CALLS_S, Copier
 from tidelog.chaos.workloads.groups import CommitWatch, wait_until_committed
 from tidelog.chaos.workloads.patience import Patience
 from tidelog.chaos.workloads.reader import LiveReader, read_everything
-from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
+from tidelog.chaos.workloads.stage import Stage, TopicPlan, Worker, Workload
 from tidelog.chaos.workloads.writer import Writer
 
 _PARTITIONS: Final = 3
@@ -44,9 +44,9 @@ class Copying(Workload):
     def groups(self) -> Sequence[str]:
         return (self._group,)
 
-    def start(self) -> None:
-        for worker in (self._writer, *self._copiers, self._reader, self._watch):
-            worker.start()
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (self._writer, *self._copiers, self._reader, self._watch)
 
     def stop(self, patience_s: float) -> None:
         patience = Patience(patience_s)
@@ -62,7 +62,3 @@ class Copying(Workload):
 
     def read_back(self, patience_s: float) -> None:
         read_everything(self._stage, self.topics, patience_s)
-
-    def failures(self) -> Sequence[str]:
-        workers = (self._writer, *self._copiers, self._reader, self._watch)
-        return [worker.failure for worker in workers if worker.failure]

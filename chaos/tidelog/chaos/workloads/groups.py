@@ -79,6 +79,8 @@ class Member(Worker):
             error = failed.args[0]
         for place in answers:
             own = error or place.error
+            if own is None:
+                self.note_success()
             self._recorder.operation(
                 self.name,
                 Verb.COMMIT_OFFSET,
@@ -123,6 +125,11 @@ class Churn(Worker):
         self._number = 0
         self._members: dict[Member, float] = {}
         self.failures: list[str] = []
+
+    @property
+    def has_succeeded(self) -> bool:
+        """The least number of members are there and have committed something."""
+        return sum(member.has_succeeded for member in list(self._members)) >= _MEMBERS[0]
 
     def work(self) -> None:
         while not self.stopping.is_set():
@@ -194,6 +201,8 @@ class CommitWatch(Worker):
             return  # nobody answered: nothing was learnt
         found = {a.partition: a.offset for a in answers if a.error is None}
         self.latest.update(found)
+        if found:
+            self.note_success()
         for partition, offset in found.items():
             recorder.operation(
                 self.name,
@@ -253,9 +262,9 @@ class Groups(Workload):
     def groups(self) -> Sequence[str]:
         return self._group_names
 
-    def start(self) -> None:
-        for worker in (self._writer, *self._churns, *self._watches):
-            worker.start()
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (self._writer, *self._churns, *self._watches)
 
     def stop(self, patience_s: float) -> None:
         patience = Patience(patience_s)
@@ -287,9 +296,10 @@ class Groups(Workload):
         read_everything(self._stage, self.topics, patience_s)
 
     def failures(self) -> Sequence[str]:
-        workers = (self._writer, *self._churns, *self._watches)
-        own = [worker.failure for worker in workers if worker.failure]
-        return own + [text for churn in self._churns for text in churn.failures]
+        return [*super().failures(), *self._members_failures()]
+
+    def _members_failures(self) -> Sequence[str]:
+        return [text for churn in self._churns for text in churn.failures]
 
 
 def _members_of(group: str, answer: Future[ConsumerGroupDescription]) -> str:

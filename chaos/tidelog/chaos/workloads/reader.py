@@ -109,7 +109,8 @@ class LiveReader(Worker):
         while not self.stopping.is_set():
             invoked_ms = recorder.now_ms()
             messages = consumer.consume(_BATCH, _POLL_S)
-            note_poll(recorder, client, invoked_ms, messages)
+            if note_poll(recorder, client, invoked_ms, messages):
+                self.note_success()
             if first_error(messages) is not None:
                 self.stopping.wait(0.5)
                 return

@@ -64,8 +64,14 @@ class Workload(ABC):
         """Groups whose coordinators may be broken."""
         return ()
 
+    @property
     @abstractmethod
-    def start(self) -> None: ...
+    def workers(self) -> Sequence[Worker]:
+        """All threads it has; ``start`` starts them."""
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start()
 
     @abstractmethod
     def stop(self, patience_s: float) -> None:
@@ -75,9 +81,13 @@ class Workload(ABC):
     def read_back(self, patience_s: float) -> None:
         """Note all that is there, once nothing is written any more."""
 
-    @abstractmethod
     def failures(self) -> Sequence[str]:
         """Of its threads that ended although nobody asked them to."""
+        return [worker.failure for worker in self.workers if worker.failure]
+
+    def idle(self) -> Sequence[str]:
+        """Its threads that nothing has succeeded for yet: the workload is not under way."""
+        return [worker.name for worker in self.workers if not worker.has_succeeded]
 
 
 class Worker(ABC):
@@ -87,10 +97,19 @@ class Worker(ABC):
         self.name = name
         self.stopping = threading.Event()
         self.failure = ""
+        self._has_succeeded = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether its client was served at least once: what comes later is no start any more."""
+        return self._has_succeeded
+
+    def note_success(self) -> None:
+        self._has_succeeded = True
 
     @abstractmethod
     def work(self) -> None:

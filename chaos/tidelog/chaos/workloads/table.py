@@ -10,7 +10,7 @@ from typing import Final
 
 from tidelog.chaos.workloads.patience import Patience
 from tidelog.chaos.workloads.reader import LiveReader, read_everything
-from tidelog.chaos.workloads.stage import Stage, TopicPlan, Workload
+from tidelog.chaos.workloads.stage import Stage, TopicPlan, Worker, Workload
 from tidelog.chaos.workloads.writer import Writer
 
 _PARTITIONS: Final = 3
@@ -47,9 +47,9 @@ class Table(Workload):
     def topics(self) -> Sequence[TopicPlan]:
         return (self._topic,)
 
-    def start(self) -> None:
-        self._writer.start()
-        self._reader.start()
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (self._writer, self._reader)
 
     def stop(self, patience_s: float) -> None:
         patience = Patience(patience_s)
@@ -58,6 +58,3 @@ class Table(Workload):
 
     def read_back(self, patience_s: float) -> None:
         read_everything(self._stage, self.topics, patience_s)
-
-    def failures(self) -> Sequence[str]:
-        return [w.failure for w in (self._writer, self._reader) if w.failure]

@@ -189,6 +189,8 @@ class Writer(Worker):
         *,
         has_ended: bool = True,
     ) -> None:
+        if outcome is Outcome.OK:
+            self.note_success()
         self._recorder.operation(
             self.name,
             Verb.APPEND,

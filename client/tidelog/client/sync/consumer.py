@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
+from tidelog.client.checks import checked_listener, checked_seconds
 from tidelog.client.consumer_base import ConsumerBase
-from tidelog.client.errors import WrongState
+from tidelog.client.errors import ClientClosed, WrongState
 from tidelog.client.rebalancing import Rebalancing, topic_names
 from tidelog.client.records import (
     ConsumerRecord,
@@ -49,11 +50,12 @@ class Consumer(ConsumerBase[K, V]):
     ) -> None:
         """Join the group and read what it gives this member; replaces a subscription."""
         names = topic_names(self._core, topics)
-        Rebalancing(self._core, listener or RebalanceListener()).subscribe(names)
+        told = checked_listener(listener or RebalanceListener(), may_wait=False)
+        Rebalancing(self._core, told).subscribe(names)
 
     def unsubscribe(self) -> None:
-        self._core.require_open()
-        self._core.rd.unsubscribe()
+        """Leave the group; a listener is told by the next poll."""
+        self._core.unsubscribe()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without a group's say."""
@@ -67,9 +69,9 @@ class Consumer(ConsumerBase[K, V]):
         """Records as soon as there are some, at most ``max.poll.records``; none after the time."""
         core, limit = self._core, self._limit(max_records)
         core.require_open()
-        if core.is_listening:
+        if core.is_listener():
             raise WrongState("a listener cannot poll: it is told inside of a poll")
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         core.store_done(if_due=True)
         while True:
             core.fill(deadline - time.monotonic())
@@ -81,8 +83,11 @@ class Consumer(ConsumerBase[K, V]):
 
     def __next__(self) -> ConsumerRecord[K, V]:
         while not self._core.is_closed:
-            if records := self.poll(max_records=1):
-                return records[0]
+            try:
+                if records := self.poll(max_records=1):
+                    return records[0]
+            except ClientClosed:
+                break  # by another thread
         raise StopIteration
 
     # --- offsets ----------------------------------------------------------------------------
@@ -134,7 +139,7 @@ class Consumer(ConsumerBase[K, V]):
 
     def close(self) -> None:
         """Leave the group; what is done is committed first, if commits are automatic."""
-        if self._core.is_listening:
+        if self._core.is_listener():
             raise WrongState("a listener cannot close its consumer")
         if self._committer is not None:
             self._committer.shutdown()

@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, cast
+from typing import ClassVar, Generic, Self, cast
 
 from tidelog.client.errors import RequestFailed, timed_out
 from tidelog.client.outbox import NewRecord, Report
@@ -89,7 +89,7 @@ class Producer(ProducerBase[K, V]):
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all that was enqueued is acknowledged or given up."""
         self._require_not_closed()
-        wait_s = self._patience_s if timeout_s is None else timeout_s
+        wait_s = self._patience(timeout_s)
         if left := self._outbox.flush(wait_s):
             tried = self._outbox.troubles.tried()
             raise timed_out(f"{left} records are not acknowledged", wait_s, tried)
@@ -97,9 +97,10 @@ class Producer(ProducerBase[K, V]):
     def close(self, timeout_s: float | None = None) -> None:
         """Wait for acknowledgements; records that get none in time fail with ``_PURGE_QUEUE``."""
         if not self._is_closed:
+            wait_s = self._patience(timeout_s)
             self._is_closed = True
             self._room.set()
-            self._outbox.close(self._patience_s if timeout_s is None else timeout_s)
+            self._shut(wait_s)
 
     def __enter__(self) -> Self:
         self._require_not_closed()
@@ -128,7 +129,13 @@ class TransactionalProducer(Producer[K, V]):
         except BaseException:
             self._transactions.abort()
             raise
+        self._require_not_closed()
         self._transactions.commit()
+
+    def _shut(self, timeout_s: float) -> None:
+        with suppress(RequestFailed):  # the cluster aborts it when its time is up
+            self._transactions.abort(timeout_s)
+        super()._shut(timeout_s)
 
     def _send_offsets(self, consumer: ReadsFromGroup, offsets: GivenOffsets | None) -> None:
         self._require_may_send()
@@ -145,11 +152,33 @@ class Transaction(Generic[K, V]):
     def __init__(self, producer: TransactionalProducer[K, V]) -> None:
         self._producer = producer
 
-    def send(self, topic: str, value: V | None, **more: Any) -> RecordMetadata:
-        return self._producer.send(topic, value, **more)
+    def send(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> RecordMetadata:
+        return self._producer.send(
+            topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+        )
 
-    def enqueue(self, topic: str, value: V | None, **more: Any) -> Future[RecordMetadata]:
-        return self._producer.enqueue(topic, value, **more)
+    def enqueue(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Future[RecordMetadata]:
+        return self._producer.enqueue(
+            topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+        )
 
     def send_offsets(self, consumer: ReadsFromGroup, offsets: GivenOffsets | None = None) -> None:
         """Commit a consumer's positions, or these offsets, with the transaction."""

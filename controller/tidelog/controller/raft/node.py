@@ -165,7 +165,20 @@ class RaftNode:
         return self._core.end_step()
 
     @property
+    def term(self) -> Term:
+        return self._core.state.term
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._core.commit
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self._core.role, Leader)
+
+    @property
     def status(self) -> QuorumStatus:
+        """All of it at once, to be shown; it is dear."""
         core, role = self._core, self._core.role
         progress = list(role.progress.values()) if isinstance(role, Leader) else []
         return QuorumStatus(

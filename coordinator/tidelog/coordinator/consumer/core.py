@@ -32,6 +32,7 @@ from tidelog.coordinator.classic.history import Cause, CauseKind, RebalanceHisto
 from tidelog.coordinator.consumer.context import ConsumerGroupSettings, GroupContext
 from tidelog.coordinator.consumer.events import Answer, Effect, failed
 from tidelog.coordinator.consumer.members import (
+    NEW,
     NOT_YET,
     Held,
     Member,
@@ -92,6 +93,9 @@ class ConsumerCore:
     statics: dict[str, str] = field(default_factory=dict)
     owners: dict[Uuid, dict[int, str]] = field(default_factory=dict)
     timers: dict[Timer, int] = field(default_factory=dict)
+    unconfirmed: dict[str, int] = field(default_factory=dict)
+    """Members that have not said yet that they have just what they were given, and when they were
+    last told."""
     writes: dict[int, Write] = field(default_factory=dict)
     history: RebalanceHistory = field(default_factory=RebalanceHistory)
     highest_epoch: int = 0
@@ -147,6 +151,7 @@ class ConsumerCore:
             self.put(self.member_key(key_type, member_id), None)
         for kind in TimerKind:
             self.cancel(Timer(kind, member_id))
+        self.unconfirmed.pop(member_id, None)
 
     def put_target(self, member_id: str, share: Share) -> None:
         self.put(self.member_key(r.TARGET_KEY, member_id), target_of(share))
@@ -238,7 +243,10 @@ class ConsumerCore:
     def _replay_current(self, member_id: str, current: r.CurrentAssignment) -> None:
         member = self.members.get(member_id)
         if member is None:
-            return  # the rest of a member that is gone
+            if current == NOT_YET:
+                return  # the rest of a member that is gone
+            # In a compacted log the newest metadata of a member may stand behind its assignment.
+            member = Member(member_id, NEW)
         self._release(member)
         changed = replace(
             member,
@@ -376,6 +384,12 @@ class ConsumerCore:
         return self.target_epoch == self.epoch and all(
             member.is_at(self.target_epoch) for member in self.members.values()
         )
+
+    @property
+    def is_blank(self) -> bool:
+        """There is no record of it, and none under way."""
+        told = self.epoch or self.target_epoch or self.members or self.targets or self.regexes
+        return not (told or self.writes)
 
     def target_for(self, member_id: str) -> Share:
         return self.targets.get(member_id, NOTHING)

@@ -4,6 +4,11 @@
    the group.
 2. A new epoch gets a target assignment, when the last one is old enough.
 3. The sender takes one step towards its target (``reconciling``).
+
+An answer may be lost, or come when the client no longer waits for it, and not every client says
+everything again after that (librdkafka gives a heartbeat up after one interval and sends the next
+as if nothing had happened). So a member is told what it has until it says that it has just that:
+otherwise it might never read a partition that it was given, or never give up one that it lost.
 """
 
 from __future__ import annotations
@@ -78,13 +83,34 @@ def heartbeat(core: ConsumerCore, event: ConsumerHeartbeat) -> None:
         core.cancel(Timer(TimerKind.JOIN, member.member_id))
         core.cancel(Timer(TimerKind.SYNC, member.member_id))
     core.arm_session(member)
-    _answer(core, event, before, member)
+    tells = _tells_assignment(core, event, before, member, owned)
+    _answer(core, event, member, tells)
 
 
-def _answer(core: ConsumerCore, event: ConsumerHeartbeat, before: Member, after: Member) -> None:
-    tells = event.member_epoch == JOINING or event.is_full
-    if not tells:
-        tells = _without_epochs(before.assigned) != _without_epochs(after.assigned)
+def _tells_assignment(
+    core: ConsumerCore, event: ConsumerHeartbeat, before: Member, after: Member, owned: Owned | None
+) -> bool:
+    """Whether it is asked for, is new, or may not have been heard."""
+    is_new = _differ(before.assigned, after.assigned)
+    _note_confirmation(core, after, owned, is_new)
+    told_ms = core.unconfirmed.get(after.member_id, core.now_ms)
+    is_overdue = core.now_ms - told_ms >= core.settings.heartbeat_interval_ms
+    tells = event.member_epoch == JOINING or event.is_full or is_new or is_overdue
+    if tells and after.member_id in core.unconfirmed:
+        core.unconfirmed[after.member_id] = core.now_ms
+    return tells
+
+
+def _note_confirmation(
+    core: ConsumerCore, member: Member, owned: Owned | None, is_new: bool
+) -> None:
+    if owned is not None and _is_just(owned, member.assigned):
+        core.unconfirmed.pop(member.member_id, None)
+    elif owned is not None or is_new:
+        core.unconfirmed.setdefault(member.member_id, core.now_ms)
+
+
+def _answer(core: ConsumerCore, event: ConsumerHeartbeat, after: Member, tells: bool) -> None:
     result = ConsumerHeartbeatResult(
         ErrorCode.NONE,
         None,
@@ -99,6 +125,14 @@ def _answer(core: ConsumerCore, event: ConsumerHeartbeat, before: Member, after:
 def assigned_topics(member: Member) -> tuple[AssignedTopic, ...]:
     held = member.assigned
     return tuple(AssignedTopic(topic, tuple(sorted(held[topic]))) for topic in sorted(held))
+
+
+def _differ(before: Held, after: Held) -> bool:
+    return before is not after and _without_epochs(before) != _without_epochs(after)
+
+
+def _is_just(owned: Owned, held: Held) -> bool:
+    return _without_epochs(held) == {topic: those for topic, those in owned.items() if those}
 
 
 def _without_epochs(held: Held) -> dict[Uuid, frozenset[int]]:

@@ -2,8 +2,9 @@
 
 What is written in one turn of the event loop goes into one batch, so that many small commits cost
 one append, one fsync and one round of replication. A writer waits for its answer no longer than the
-time-out. The records of one that waited in vain are in the log all the same, and are applied
-whenever they are replicated: the state is always what the replicated log says.
+time-out, and hardly at all once this broker is cut off. The records of one that waited in vain are
+in the log all the same, and are applied whenever they are replicated: the state is always what the
+replicated log says.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidelog.coordinator.patience import Patience
 from tidelog.coordinator.runtime.coordinator_clock import CoordinatorClock
 from tidelog.coordinator.runtime.ports import ShardPartition
 from tidelog.kernel.errors import ErrorCode
@@ -63,6 +65,8 @@ class _Flight:
     """A batch between its append and its replication."""
 
     writes: list[_Write]
+    patience: Patience
+    began_ms: float
     base_offset: int = -1
     timer: asyncio.TimerHandle | None = None
 
@@ -79,6 +83,8 @@ class ShardLog:
     clock: CoordinatorClock
     timeout_ms: Callable[[], int]
     leader_epoch: int
+    is_cut_off: Callable[[], bool]
+    """Whether another broker may lead by now, and this one could not hear of it."""
     is_closed: bool = False
     start_over: Callable[[], None] = lambda: None
     """For a machine that cannot take back what was not written: it is loaded anew."""
@@ -140,7 +146,7 @@ class ShardLog:
             producer_epoch=producer.epoch,
             is_transactional=producer.is_transactional,
         )
-        flight = _Flight(writes)
+        flight = _Flight(writes, Patience(self.timeout_ms()), self.clock.monotonic_ms())
         appended = self.partition.append(
             batch, self.leader_epoch, lambda code: self._landed(flight, code)
         )
@@ -148,10 +154,17 @@ class ShardLog:
             flight.finish(appended)
             return
         flight.base_offset = appended
-        timeout_s = self.timeout_ms() / 1000
-        loop = asyncio.get_running_loop()
-        flight.timer = loop.call_later(timeout_s, flight.finish, ErrorCode.REQUEST_TIMED_OUT)
         self._flights[flight] = None
+        self._look_at(flight)
+
+    def _look_at(self, flight: _Flight) -> None:
+        """Whether whoever waits for it is to be sent away; now, and again until it lands."""
+        waited_ms = self.clock.monotonic_ms() - flight.began_ms
+        if flight.patience.is_over(waited_ms, is_cut_off=self.is_cut_off()):
+            flight.finish(ErrorCode.REQUEST_TIMED_OUT)
+            return
+        next_s = flight.patience.next_look_ms(waited_ms) / 1000
+        flight.timer = asyncio.get_running_loop().call_later(next_s, self._look_at, flight)
 
     def _landed(self, flight: _Flight, code: ErrorCode) -> None:
         self._flights.pop(flight, None)

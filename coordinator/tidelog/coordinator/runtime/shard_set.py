@@ -28,6 +28,8 @@ class ShardSettings:
 
     write_timeout_ms: Callable[[], int]
     load_bytes: Callable[[], int]
+    is_cut_off: Callable[[], bool]
+    """Whether others may lead by now, and this broker could not hear of it."""
 
 
 class ShardSet(Generic[M]):
@@ -54,7 +56,10 @@ class ShardSet(Generic[M]):
         self.resign(index)
         if self._load_turn is None:
             self._load_turn = asyncio.Semaphore(_LOADS_AT_A_TIME)
-        writer = ShardLog(partition, self._clock, self._settings.write_timeout_ms, leader_epoch)
+        settings = self._settings
+        writer = ShardLog(
+            partition, self._clock, settings.write_timeout_ms, leader_epoch, settings.is_cut_off
+        )
         writer.start_over = lambda: self._start_over(index, writer)
         self._shards[index] = Shard(
             f"{self.topic}-{index}",

@@ -42,6 +42,8 @@ class TransactionPorts:
     take_producer_id: Callable[[], ProducerId | None]
     send_markers: Callable[[e.SendMarkers, TellOutcome], None]
     """Has every partition answered for, in one or more outcomes, never at once."""
+    is_in_touch: Callable[[], bool]
+    """With the controllers: no other broker coordinates that this one has not heard of."""
 
 
 class TransactionShard:
@@ -116,8 +118,9 @@ class TransactionShard:
         return answer
 
     def _refresh(self) -> None:
-        """What may have changed since the last step: the cluster's features, the leader epoch."""
+        """What may have changed since the last step."""
         self.transactions.record_version = min(self._ports.feature_level(), 1)
+        self.transactions.may_be_replaced = not self._ports.is_in_touch()
 
     # --- effects -----------------------------------------------------------------------
 

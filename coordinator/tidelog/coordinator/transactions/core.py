@@ -76,9 +76,9 @@ class TransactionCore:
     unmarked: set[TopicPartition] = field(default_factory=set)
     """Partitions that still need a marker."""
     on_the_way: set[TopicPartition] = field(default_factory=set)
+    """Those of them whose leader was asked and has not answered."""
     decision: int = 1
     """Counts the ends of transactions that this coordinator has sent, or will send, markers of."""
-    """Those of them whose leader was asked and has not answered."""
     is_halted: bool = False
     """A newer coordinator writes markers for this id: we stop."""
     not_before_ms: int = 0

@@ -3,6 +3,12 @@
 Looks an id up, creates it when a producer begins, refuses what needs no transaction at all, and
 keeps one queue of deadlines: time-outs of transactions, markers to send again, ids that expire.
 What happens to one id is decided by ``Transaction``.
+
+What is answered after a write is certain: only who still coordinates can have it replicated. What
+is answered from memory is as old as the last word from the controllers. A broker that has heard
+none for a while may have been replaced, and the producer gone on at its successor: to call it
+fenced, or its transaction committed already, could be wrong. It is told to look for its coordinator
+instead, and so is one that would otherwise ask the same broker again and again.
 """
 
 from __future__ import annotations
@@ -42,6 +48,8 @@ class Transactions:
     """The leader epoch of the partition: markers of an older one are refused."""
     record_version: int = 1
     """0 while the cluster's transaction.version is 0."""
+    may_be_replaced: bool = False
+    """Another broker may coordinate by now, and this one could not hear of it."""
     _known: dict[str, Transaction] = field(default_factory=dict)
     _queue: list[tuple[int, str]] = field(default_factory=list)
     _queued: dict[str, int] = field(default_factory=dict)
@@ -69,9 +77,16 @@ class Transactions:
         error = self._refusal(transactional_id, request)
         if error is not ErrorCode.NONE:
             return [e.failed(request, error)]
+        effects = self._handle(now_ms, transactional_id, request)
+        if self.may_be_replaced:
+            return [_doubted(request, effect) for effect in effects]
+        return effects
+
+    def _handle(self, now_ms: int, transactional_id: str, request: e.Request) -> list[e.Effect]:
         transaction = self._known.get(transactional_id)
         if transaction is None:
-            assert isinstance(request, e.InitProducerId), "only that creates an id"
+            if not isinstance(request, e.InitProducerId):
+                return [e.failed(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)]
             if request.fresh_producer_id is None:
                 return [e.failed(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
             transaction = Transaction.new(
@@ -84,13 +99,11 @@ class Transactions:
         return self._step(now_ms, transaction, request)
 
     def _refusal(self, transactional_id: str, request: e.Request) -> ErrorCode:
-        """What is wrong without a look at the transaction."""
+        """What is wrong whatever the state of the id."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         if isinstance(request, e.InitProducerId):
             return init_error(request, self.settings.max_timeout_ms)
-        if transactional_id not in self._known:
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE
 
     # --- what became of effects ----------------------------------------------------------------
@@ -213,3 +226,16 @@ class Transactions:
         """Each transaction leaves some behind, a week in the future: they must not pile up."""
         self._queue = [(deadline_ms, name) for name, deadline_ms in self._queued.items()]
         heapq.heapify(self._queue)
+
+
+def _doubted(request: e.Request, effect: e.Effect) -> e.Effect:
+    """What a coordinator that may have been replaced says at once, from memory.
+
+    Only that a partition is part of a transaction can be said without harm: a leader that asks
+    here is as old as this coordinator, and what it appends counts no more than it does.
+    """
+    if not isinstance(effect, e.Respond):
+        return effect
+    result = effect.result
+    is_verified = isinstance(result, e.PartitionsResult) and set(result.errors) == {ErrorCode.NONE}
+    return effect if is_verified else e.failed(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)

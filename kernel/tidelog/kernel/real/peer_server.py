@@ -18,7 +18,6 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.ids import IncarnationId, NodeId, Uuid
@@ -26,6 +25,7 @@ from tidelog.kernel.peers import (
     CallContext,
     PeerError,
     PeerIdentity,
+    PeerMessage,
     PeerRefused,
     Stream,
     StreamHandler,
@@ -44,8 +44,8 @@ from tidelog.kernel.real.peers import (
     end_all,
 )
 
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
+Request = TypeVar("Request", bound=PeerMessage)
+Response = TypeVar("Response", bound=PeerMessage)
 RawContext: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 

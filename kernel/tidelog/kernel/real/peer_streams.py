@@ -16,13 +16,19 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
-from tidelog.kernel.peers import MAX_MESSAGE_BYTES, MessageTooLarge, PeerError, StreamReset
+from tidelog.kernel.peers import (
+    MAX_MESSAGE_BYTES,
+    MessageTooLarge,
+    PeerError,
+    PeerMessage,
+    StreamReset,
+)
 
-Sent = TypeVar("Sent", bound=Message)
-Received = TypeVar("Received", bound=Message)
-M = TypeVar("M", bound=Message)
+Sent = TypeVar("Sent", bound=PeerMessage)
+Received = TypeVar("Received", bound=PeerMessage)
+M = TypeVar("M", bound=PeerMessage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,10 @@ class StreamLimits:
     """How long a closed stream may take to deliver what is queued."""
 
 
-def encode(message: Message) -> bytes:
+def encode(message: PeerMessage) -> bytes:
     data = message.SerializeToString()
     if len(data) > MAX_MESSAGE_BYTES:
-        name = message.DESCRIPTOR.name
+        name = type(message).__name__
         raise MessageTooLarge(f"{name} of {len(data)} bytes; the limit is {MAX_MESSAGE_BYTES}")
     return data
 
@@ -50,7 +56,7 @@ def decode(kind: type[M], data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        name = kind.DESCRIPTOR.name
+        name = kind.__name__
         raise ValueError(f"{len(data)} bytes that are no {name}") from error
 
 

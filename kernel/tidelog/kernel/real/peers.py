@@ -20,7 +20,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from tidelog.kernel.addresses import AddressBook, SocketAddress
 from tidelog.kernel.ids import NodeId
@@ -30,6 +29,7 @@ from tidelog.kernel.peers import (
     PeerDeadlineExceeded,
     PeerError,
     PeerIdentity,
+    PeerMessage,
     PeerRefused,
     PeerStream,
     PeerUnavailable,
@@ -39,8 +39,8 @@ from tidelog.kernel.peers import (
 )
 from tidelog.kernel.real.peer_streams import BufferedStream, StreamLimits, decode, encode
 
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
+Request = TypeVar("Request", bound=PeerMessage)
+Response = TypeVar("Response", bound=PeerMessage)
 RawCall: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 ChannelOption: TypeAlias = tuple[str, int | str]
 

@@ -3,7 +3,7 @@
 Owner: the coroutine that the listener started for it. The socket is not wrapped in one of
 asyncio's transports, because uvloop's have no sendfile and all of them buffer what is written.
 A connection that waits costs one future and no buffer, so thousands may idle; memory for incoming
-bytes is taken when they are there, whatever length was announced.
+bytes is taken piece by piece as they come, whatever length was announced.
 
 Invariants: bytes leave in the order of the calls, and a write that did not finish is the last;
 waiters are woken and watches dropped before the descriptor is given back (a number that is
@@ -29,7 +29,7 @@ Got = TypeVar("Got", bytes, int)
 
 _NOTHING: Final = memoryview(b"")
 _READ_AHEAD_BYTES: Final = 64 * 1024
-_READ_AT_MOST_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 1024 * 1024
 _READS_IN_A_ROW: Final = 32
 _FILE_CHUNK_BYTES: Final = 1024 * 1024
 _BUFFERS_PER_SEND: Final = 1024  # Linux's IOV_MAX
@@ -139,22 +139,29 @@ class TcpConnection:
         return self._is_closed
 
     async def read_exactly(self, length: int) -> bytearray:
-        data = bytearray()
-        while (missing := length - len(data)) > 0:
-            if not self._ahead:
-                at_most = min(max(missing, _READ_AHEAD_BYTES), _READ_AT_MOST_BYTES)
-                self._ahead = memoryview(await self._read(self._socket.recv, at_most))
-            data += self._take_ahead(missing)
+        data = bytearray(min(length, _PIECE_BYTES))
+        await self.read_into(data)
+        while (filled := len(data)) < length:
+            data += bytes(min(length - filled, _PIECE_BYTES))
+            with memoryview(data) as whole, whole[filled:] as piece:
+                await self.read_into(piece)
         return data
 
     async def read_into(self, buffer: bytearray | memoryview) -> None:
+        """What is large comes straight to where it belongs, what is small with more behind it."""
         with memoryview(buffer).cast("B") as target:
-            ahead = self._take_ahead(len(target))
-            filled = len(ahead)
-            target[:filled] = ahead
-            while filled < len(target):
-                with target[filled:] as rest:
-                    filled += await self._read(self._socket.recv_into, rest)
+            filled = 0
+            while (missing := len(target) - filled) > 0:
+                if self._ahead:
+                    ahead = self._take_ahead(missing)
+                    target[filled : filled + len(ahead)] = ahead
+                    filled += len(ahead)
+                elif missing > _READ_AHEAD_BYTES:
+                    with target[filled:] as rest:
+                        filled += await self._read(self._socket.recv_into, rest)
+                else:
+                    received = await self._read(self._socket.recv, _READ_AHEAD_BYTES)
+                    self._ahead = memoryview(received)
 
     async def write(self, buffers: Sequence[ByteView]) -> None:
         with _OneWriter(self):

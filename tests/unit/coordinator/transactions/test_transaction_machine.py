@@ -25,6 +25,7 @@ from tidelog.kernel.ids import ProducerEpoch, ProducerId
 S = TransactionState
 E = ErrorCode
 A, B = place("a"), place("b")
+BUSY = E.CONCURRENT_TRANSACTIONS
 NEW = 2
 """The client's transaction.version, where it is not an old one."""
 
@@ -392,6 +393,73 @@ def test_a_slow_write_is_answered_but_stays_under_way() -> None:
     desk.written()
     assert desk.state() is S.PREPARE_COMMIT
     assert desk.sent
+
+
+# --- a coordinator that may have been replaced -------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, NEW])
+@pytest.mark.parametrize("is_pending", [True, False], ids=["being written", "prepared"])
+def test_whoever_would_ask_again_and_again_is_sent_to_look_for_another(
+    is_pending: bool, version: int
+) -> None:
+    desk = at(4, state=S.ONGOING, version=version, is_prompt=False)
+    desk.ask("tx", e.EndTxn(0, ProducerId(7), ProducerEpoch(4), True, version))
+    if not is_pending:
+        desk.written()
+    epoch = desk.value().producer_epoch
+    for may_be_replaced, told in ((True, E.COORDINATOR_NOT_AVAILABLE), (False, BUSY)):
+        desk.shard.may_be_replaced = may_be_replaced
+        assert desk.init().error is told
+        assert desk.add(7, epoch, A, version=version) is told
+        assert desk.end(7, 4, commit=True, version=version).error is told
+
+
+@pytest.mark.parametrize("version", [0, NEW])
+def test_no_producer_is_called_fenced_that_may_have_begun_elsewhere(version: int) -> None:
+    desk = at(4, state=S.ONGOING, version=version)
+    desk.shard.may_be_replaced = True
+    assert desk.add(7, 5, B, version=version) is E.COORDINATOR_NOT_AVAILABLE
+    assert desk.add(8, 4, B, version=version) is E.COORDINATOR_NOT_AVAILABLE
+    assert desk.add(7, 4, A, name="unknown") is E.COORDINATOR_NOT_AVAILABLE
+    assert desk.end(7, 5, commit=True, version=version).error is E.COORDINATOR_NOT_AVAILABLE
+    assert desk.init(producer_id=7, epoch=5).error is E.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_no_transaction_is_called_ended_that_may_be_another_one(commit: bool) -> None:
+    """Before KIP-890 the next transaction has the same epoch: this may be its end, not a retry."""
+    desk = at(4, state=S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    assert desk.end(7, 4, commit=commit).error is E.NONE
+    desk.shard.may_be_replaced = True
+    assert desk.end(7, 4, commit=commit).error is E.COORDINATOR_NOT_AVAILABLE
+    assert desk.end(7, 4, commit=not commit).error is E.COORDINATOR_NOT_AVAILABLE
+
+
+def test_what_it_says_of_partitions_may_be_old_but_not_that_they_belong_to_a_transaction() -> None:
+    desk = at(4, state=S.ONGOING)
+    desk.shard.may_be_replaced = True
+    assert desk.verify(7, 4, A).errors == (E.NONE,)
+    for places in ((B,), (A, B)):
+        assert desk.verify(7, 4, *places) == e.PartitionsResult(E.COORDINATOR_NOT_AVAILABLE)
+    assert desk.add(7, 4, A) is E.COORDINATOR_NOT_AVAILABLE, "it may be in the transaction before"
+
+
+def test_what_is_replicated_counts_whoever_may_have_been_elected() -> None:
+    """With the controllers gone, and the replicas not, transactions go on."""
+    desk = TransactionDesk()
+    desk.shard.may_be_replaced = True
+    assert desk.init().error is E.NONE
+    assert desk.add(100, 0, A) is E.NONE
+    assert desk.end(100, 0, commit=True).error is E.NONE
+    assert desk.state() is S.COMPLETE_COMMIT
+
+
+def test_what_is_wrong_with_a_request_is_wrong_everywhere() -> None:
+    desk = TransactionDesk()
+    desk.shard.may_be_replaced = True
+    assert desk.init(timeout_ms=0).error is E.INVALID_TRANSACTION_TIMEOUT
+    assert desk.init("").error is E.INVALID_REQUEST
 
 
 # --- markers ---------------------------------------------------------------------------

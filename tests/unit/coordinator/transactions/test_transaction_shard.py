@@ -36,6 +36,7 @@ class Lab:
         self.world = world
         self.partition = MemoryPartition()
         self.level = 2
+        self.is_cut_off = False
         self.ids = iter(range(7, 1_000))
         self.sent: list[tuple[e.SendMarkers, TellOutcome]] = []
         self.ports = TransactionPorts(
@@ -43,8 +44,11 @@ class Lab:
             lambda: self.level,
             lambda: ProducerId(next(self.ids)),
             lambda effect, tell: self.sent.append((effect, tell)),
+            lambda: not self.is_cut_off,
         )
-        self.shards: ShardSet[TransactionShard] = shard_set(world, self._make)
+        self.shards: ShardSet[TransactionShard] = shard_set(
+            world, self._make, is_cut_off=lambda: self.is_cut_off
+        )
 
     def _make(self, writer: ShardLog, watch: Callable[[], None]) -> TransactionShard:
         return TransactionShard(writer, watch, self.ports)
@@ -134,6 +138,30 @@ def test_a_slow_write_is_answered_in_time_and_counts_when_it_is_replicated() -> 
         await settled()
         assert value(shard).state is S.PREPARE_COMMIT
         assert lab.sent
+
+    in_lab(scenario)
+
+
+def test_a_coordinator_that_is_cut_off_sends_everybody_to_look_for_another() -> None:
+    """Also those who would be told to come again: they would come here."""
+
+    async def scenario(lab: Lab) -> None:
+        shard = await lab.load()
+        await init(shard)
+        await add(shard)
+        lab.partition.is_automatic = False
+        waiting = end(shard)
+        await settled()
+        assert (await end(shard)).error is ErrorCode.CONCURRENT_TRANSACTIONS
+        lab.is_cut_off = True
+        assert (await waiting).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for request in (init, add, end):
+            assert (await request(shard)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        lab.is_cut_off = False
+        assert (await end(shard)).error is ErrorCode.CONCURRENT_TRANSACTIONS
+        lab.partition.replicate()
+        await settled()
+        assert value(shard).state is S.PREPARE_COMMIT
 
     in_lab(scenario)
 
