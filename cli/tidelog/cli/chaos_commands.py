@@ -87,6 +87,15 @@ ComposeFile = Annotated[
         help="Of target compose (deploy/docker-compose.yml).",
     ),
 ]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        file_okay=False,
+        help="Keep data and logs of the nodes of local and netns here; without it they go.",
+    ),
+]
 Unsafe = Annotated[
     list[str] | None,
     typer.Option(
@@ -111,6 +120,7 @@ def run(
     output: Output = None,
     o: Settings = None,
     compose_file: ComposeFile = None,
+    data_dir: DataDir = None,
     unsafe_switch: Unsafe = None,
 ) -> None:
     """Load a cluster, break it, and check the history; exit code 1 if anything is amiss."""
@@ -131,6 +141,7 @@ def run(
             unsafe_switches=tuple(unsafe_switch or ()),
             compose_file=compose_file,
             counts=counts,
+            data_dir=data_dir,
         )
         exit_code = run_chaos(options)
     raise typer.Exit(exit_code)

@@ -70,6 +70,7 @@ class ChaosOptions:
     unsafe_switches: tuple[str, ...] = ()
     compose_file: Path | None = None
     counts: str = ""
+    data_dir: Path | None = None
 
 
 def parse_duration(text: str) -> float:
@@ -151,6 +152,7 @@ def _target(options: ChaosOptions, faults: list[Fault]) -> Target:
         is_rigged=needs_rigged_nodes(faults),
         unsafe_switches=options.unsafe_switches,
         compose_file=options.compose_file,
+        data_dir=options.data_dir,
     )
 
 

@@ -250,6 +250,44 @@ def test_a_commit_behind_an_acknowledged_one_is_stale() -> None:
     assert found(script) == [Kind.STALE_GROUP_OFFSET]
 
 
+def late_commit(rival: str = "member-1", fetched: int = 5) -> Script:
+    """A member does not know of its commit of 5, and somebody commits 9."""
+    script = Script()
+    script.commit(5, outcome=UNKNOWN, client="member-1")
+    script.commit(9, client=rival)
+    script.fetch(fetched)
+    return script
+
+
+def test_a_commit_without_an_answer_may_be_served_behind_the_next_of_its_member() -> None:
+    script = late_commit()
+    script.commit(7, client="member-2")  # who went on from there
+    script.fetch(7)
+    assert found(script) == []
+    script.fetch(5)
+    assert found(script) == [Kind.STALE_GROUP_OFFSET]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        late_commit(rival="member-2"),  # it was fenced
+        late_commit(rival="member-1.2"),  # so is what it did before it joined again
+        late_commit(fetched=4),
+    ],
+)
+def test_no_other_commit_may_be_late(script: Script) -> None:
+    assert found(script) == [Kind.STALE_GROUP_OFFSET]
+
+
+def test_a_commit_in_a_transaction_is_not_late() -> None:
+    script = Script()
+    script.commit(5, transaction="t1", outcome=UNKNOWN)
+    script.commit(9)
+    script.fetch(5)
+    assert found(script) == [Kind.STALE_GROUP_OFFSET]
+
+
 def test_a_fetch_that_began_before_the_commit_ended_may_miss_it() -> None:
     script = Script()
     script.commit(5)

@@ -73,6 +73,21 @@ def test_settings_are_for_nodes_that_the_run_starts() -> None:
     assert "takes no settings (a)" in ended.output
 
 
+@pytest.mark.parametrize("target", ["127.0.0.1:1", "compose"])
+def test_data_is_kept_of_nodes_that_the_run_configures(target: str, tmp_path: Path) -> None:
+    arguments = ["chaos", "run", "--target", target, "--faults", "", "--data-dir", str(tmp_path)]
+    ended = RUNNER.invoke(app, arguments)
+    assert ended.exit_code == 2
+    assert "--data-dir is for local and netns" in ended.output
+
+
+def test_data_is_kept_apart_from_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    ended = RUNNER.invoke(app, ["chaos", "run", "--data-dir", str(tmp_path)])
+    assert ended.exit_code == 2
+    assert f"{tmp_path} is not empty" in " ".join(ended.output.split())
+
+
 def test_without_the_rights_to_make_namespaces_nothing_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

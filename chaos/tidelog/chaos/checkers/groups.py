@@ -9,6 +9,12 @@ and tells an onlooker, in Kafka as here, what it has in memory; commits and memb
 But it knows every commit that was acknowledged while it was the coordinator. So what is fetched
 while such a fault acts, or so soon after that its victim may not have heard of it, is held against
 the commits from before the fault.
+
+One commit may be late. A member that gave up waiting for an answer and commits more may have both
+requests under way on different connections, and nothing in the protocol orders them: the first may
+be served last, as long as the member is what it was. So what a member committed after one whose
+outcome it does not know binds only those who are below that one. Any other member's commits fence
+it, and bind everybody.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from typing import Final, NamedTuple
 
 from tidelog.chaos.checkers.anomaly import Anomaly, Kind, seconds
 from tidelog.chaos.checkers.facts import Facts
-from tidelog.chaos.history import FaultBand, Operation, Verb
+from tidelog.chaos.history import FaultBand, Operation, Outcome, Verb
 
 GroupPlace = tuple[str, str, int]
 """Group, topic and partition."""
@@ -47,6 +53,8 @@ class _OnePlace:
 
     commits: list[tuple[float, int, Operation]] = field(default_factory=list)
     """Those that must be there: since when that is known, their offset."""
+    open: list[Operation] = field(default_factory=list)
+    """Commits, not in transactions, of which nobody knows whether they were served, or will be."""
     later: list[Operation] = field(default_factory=list)
     """What must respect them."""
 
@@ -57,9 +65,11 @@ def stale_group_offsets(facts: Facts) -> Iterator[Anomaly]:
         is_commit = operation.verb is Verb.COMMIT_OFFSET
         if not is_commit and operation.verb is not Verb.FETCH_OFFSET:
             continue
-        if facts.must_be_there(operation):
-            name = (operation.group, operation.topic, operation.partition)
-            place = places.setdefault(name, _OnePlace())
+        name = (operation.group, operation.topic, operation.partition)
+        place = places.setdefault(name, _OnePlace())
+        if is_commit and operation.outcome is Outcome.UNKNOWN and not operation.transaction:
+            place.open.append(operation)
+        elif facts.must_be_there(operation):
             place.later.append(operation)
             if is_commit:
                 settled_ms = facts.settled_ms(operation)
@@ -88,8 +98,20 @@ def _judged(place: _OnePlace, deafnesses: list[_Deafness]) -> Iterator[Anomaly]:
             continue
         floor = highest[count - 1] if told == 0 else _rising(commits[told:count])[-1]
         if _offset(operation) < _offset(floor):
-            yield _stale(floor, operation)
-            told = count
+            binding = [one for one in commits[told:count] if _binds(one[2], operation, place.open)]
+            if binding and _offset(operation) < _offset(floor := _rising(binding)[-1]):
+                yield _stale(floor, operation)
+                told = count
+
+
+def _binds(commit: Operation, later: Operation, opened: list[Operation]) -> bool:
+    """Unless the same member has an earlier commit under way that may have come in between."""
+    return not any(
+        one.client == commit.client
+        and one.invoked_ms <= commit.invoked_ms
+        and _offset(one) <= _offset(later)
+        for one in opened
+    )
 
 
 def _known_before_ms(operation: Operation, deafnesses: list[_Deafness]) -> float:

@@ -60,14 +60,14 @@ class Member(Worker):
                 messages = consumer.consume(200, 0.2)
                 client = f"{self.name}.{self._session}"
                 if read := note_poll(self._recorder, client, invoked_ms, messages, self._group):
-                    self._commit(consumer, read)
+                    self._commit(consumer, client, read)
         finally:
             consumer.close()
 
     def _began_session(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self._session += 1
 
-    def _commit(self, consumer: Consumer, read: Sequence[Record]) -> None:
+    def _commit(self, consumer: Consumer, client: str, read: Sequence[Record]) -> None:
         places = {(r.topic, r.partition): r.offset + 1 for r in read}
         asked = [TopicPartition(t, p, offset) for (t, p), offset in places.items()]
         invoked_ms = self._recorder.now_ms()
@@ -82,7 +82,7 @@ class Member(Worker):
             if own is None:
                 self.note_success()
             self._recorder.operation(
-                self.name,
+                client,
                 Verb.COMMIT_OFFSET,
                 invoked_ms,
                 outcome_of_commit(own),
