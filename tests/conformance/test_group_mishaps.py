@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from group_run import PARTITIONS, ConfluentMember, Member, Production, Readings, are_shared, unread
 from slow_tests import slow_after
-from unreliable_node import FAILED, LATE, NOT_COORDINATOR
+from unreliable_node import AFTER_ALL, FAILED, LATE, NOT_COORDINATOR
 from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
@@ -70,3 +71,39 @@ def test_a_member_hears_later_what_it_did_not_hear() -> None:
         for each in (first, second):
             each.leave()
     assert FAILED in told
+
+
+def commit(consumer: Consumer, offset: int) -> None:
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+
+
+def committed(consumer: Consumer) -> int:
+    [place] = consumer.committed([TopicPartition(TOPIC, 0)], 30)
+    return int(place.offset)
+
+
+def test_a_commit_that_was_given_up_does_not_come_behind_the_next() -> None:
+    """It stands in line behind a heartbeat, on a connection that librdkafka leaves for another."""
+    readings, told = Readings(), list[str]()
+    with unreliable(LATE, told) as cluster:
+        first = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": GROUP,
+                "group.protocol": "consumer",
+                "enable.auto.commit": False,
+                "socket.timeout.ms": 500,
+            }
+        )
+        first.subscribe([TOPIC])
+        until(lambda: first.poll(0.1) or len(first.assignment()) == PARTITIONS, "it has all")
+        second = member("b", readings, cluster, "consumer")
+        second.start()
+        until(lambda: FAILED in told, "a heartbeat waits")
+        commit(first, 5)
+        commit(first, 9)
+        assert AFTER_ALL not in told, "the commits were to be served on another connection"
+        until(lambda: AFTER_ALL in told, "the heartbeat is answered")
+        assert [committed(first) for _ in range(5)] == [9] * 5
+        first.close()
+        second.leave()

@@ -32,6 +32,10 @@ class MemoryConnection:
 
     # The session's side.
 
+    @property
+    def has_hung_up(self) -> bool:
+        return self.is_closing or self._is_at_end
+
     async def read_exactly(self, length: int) -> bytearray:
         while len(self._incoming) < length:
             if self.is_closing or self._is_at_end:

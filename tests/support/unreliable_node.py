@@ -25,6 +25,7 @@ from tidelog.wire.protocol.frames import ResponseFrame
 NOT_COORDINATOR = "not-coordinator"
 LATE = "late"
 FAILED = "failed on purpose"
+AFTER_ALL = "answered after all"
 _LATE_S = 2.5
 
 
@@ -58,6 +59,7 @@ def delay_first_loss() -> None:
             consumer_group_heartbeat._wait = wait
             print(FAILED, flush=True)
             await asyncio.sleep(_LATE_S)
+            print(AFTER_ALL, flush=True)
         return await wait(call, answer)
 
     consumer_group_heartbeat._wait = delay

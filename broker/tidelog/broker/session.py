@@ -10,7 +10,9 @@ any more, and a client that reads slowly takes nothing from the others.
 
 Whatever a client sends ends in an answer or in a closed connection, never in anything that others
 would notice. What a client asked before it sent something that cannot be answered is answered
-first. An error in a handler that nobody foresaw is logged with its request and answered by hanging
+first. A client that hung up while one of its requests was waited for has given up those in line
+behind it: they are not begun, or they would take effect behind what it asks on its next connection.
+An error in a handler that nobody foresaw is logged with its request and answered by hanging
 up, because no honest answer is known.
 """
 
@@ -104,11 +106,12 @@ class Session:
         self._answers: asyncio.Queue[_Due | None] = asyncio.Queue(_MAX_BEGUN)
         """In the order of their requests; None after the last one."""
         self.active_at_ms = clock.monotonic_ms()
+        self._is_abandoned = False
 
     async def run(self) -> None:
         writer = asyncio.get_running_loop().create_task(self._write_answers())
         try:
-            while not writer.done():
+            while not writer.done() and not self._is_abandoned:
                 await self._read_one()
         except (MalformedRequest, CloseConnection) as reason:
             log.info("closing the connection of %s: %s", self._client.address, reason)
@@ -167,7 +170,11 @@ class Session:
         due = _Due(api, version, correlation_id, None, 0, size, client_id, self.active_at_ms)
         with self._failures_close(due):
             due = due._replace(begun=handler.begin(call))
-            return due if handler.is_pipelined else due._replace(begun=await due.answer())
+            if handler.is_pipelined or not isinstance(due.begun, Awaitable):
+                return due
+            due = due._replace(begun=await due.begun)
+            self._is_abandoned = self._connection.has_hung_up
+            return due
 
     async def _take_memory(self, size: int) -> None:
         taken: list[RequestMemory] = []

@@ -37,6 +37,14 @@ class ClientConnection(Protocol):
     @property
     def is_closing(self) -> bool: ...
 
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the client is known to send nothing more, though what it sent may be unread.
+
+        Where the system does not tell, that is found only by reading to the end.
+        """
+        ...
+
     async def read_exactly(self, length: int) -> bytearray:
         """The next ``length`` bytes, which the caller owns.
 

@@ -213,6 +213,11 @@ class Flow:
         return bool(self._arrived)
 
     @property
+    def last_arrived(self) -> Item | None:
+        """Of what was not taken yet."""
+        return self._arrived[-1][0] if self._arrived else None
+
+    @property
     def has_no_receiver(self) -> bool:
         return self._receiver_end is not None
 

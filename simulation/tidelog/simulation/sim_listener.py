@@ -82,6 +82,12 @@ class SimByteStream:
     def is_closing(self) -> bool:
         return self._is_closed
 
+    @property
+    def has_hung_up(self) -> bool:
+        incoming = self._end.incoming
+        has_said_all = self._is_at_end or isinstance(incoming.last_arrived, Fin)
+        return self._is_closed or has_said_all or incoming.has_no_receiver
+
     # Reading.
 
     async def read(self, at_most: int) -> bytes:

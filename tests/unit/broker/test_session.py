@@ -240,6 +240,36 @@ def test_what_a_lost_client_waited_for_is_given_up() -> None:
     run(scenario, handler)
 
 
+def test_what_a_lost_client_had_in_line_is_not_begun() -> None:
+    """It may have asked for the same, or for more, on another connection meanwhile."""
+    handler = Scripted(is_pipelined=False)
+
+    async def scenario(scene: Scene) -> None:
+        client = scene.connect()
+        client.send(request(1) + request(2))
+        client.hang_up()
+        await settled()
+        handler.finish(1)
+        await scene.ended()
+        assert handler.begun == [1]
+
+    run(scenario, handler)
+
+
+def test_what_nothing_waits_for_is_served_though_the_client_is_gone() -> None:
+    """Such as records that want no answer."""
+    handler = Scripted(is_pipelined=False, begin=lambda call: None)
+
+    async def scenario(scene: Scene) -> None:
+        client = scene.connect()
+        client.send(request(1) + request(2))
+        client.hang_up()
+        await scene.ended()
+        assert handler.begun == [1, 2]
+
+    run(scenario, handler)
+
+
 def test_coroutines_that_nobody_will_await_are_closed() -> None:
     async def late(call: Call) -> Answer:
         await asyncio.sleep(1000)

@@ -226,6 +226,24 @@ def test_a_client_that_hangs_up(tell: Tell) -> None:
     tell(story)
 
 
+@pytest.mark.parametrize("how", ["close", "write_eof"])
+def test_a_client_is_known_to_have_hung_up_before_all_is_read(tell: Tell, how: str) -> None:
+    async def story(stage: Stage) -> None:
+        async with pair(stage) as (connection, client):
+            await client.write([b"abc"])
+            assert await connection.read_exactly(1) == b"a"
+            assert not connection.has_hung_up
+            getattr(client, how)()
+            async with asyncio.timeout(60):
+                while not connection.has_hung_up:  # noqa: ASYNC110 — nothing tells of it
+                    await asyncio.sleep(0.001)
+            assert await connection.read_exactly(2) == b"bc"
+            connection.close()
+            assert connection.has_hung_up
+
+    tell(story)
+
+
 def test_a_client_that_has_said_all_still_listens(tell: Tell) -> None:
     async def story(stage: Stage) -> None:
         async with pair(stage) as (connection, client):

@@ -11,10 +11,10 @@ while such a fault acts, or so soon after that its victim may not have heard of 
 the commits from before the fault.
 
 One commit may be late. A member that gave up waiting for an answer and commits more may have both
-requests under way on different connections, and nothing in the protocol orders them: the first may
-be served last, as long as the member is what it was. So what a member committed after one whose
-outcome it does not know binds only those who are below that one. Any other member's commits fence
-it, and bind everybody.
+requests under way on different connections, and nothing in the protocol orders them: the first,
+in line behind a slow one, may be served last, as long as the member is what it was. So what a
+member committed after one whose outcome it does not know binds only those who are below that one.
+Any other member's commits fence it, and bind everybody.
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ _READ_AHEAD_BYTES: Final = 64 * 1024
 _PIECE_BYTES: Final = 1024 * 1024
 _READS_IN_A_ROW: Final = 32
 _FILE_CHUNK_BYTES: Final = 1024 * 1024
+_TCP_INFO: Final[int | None] = getattr(
+    socket, "TCP_INFO", None
+)  # Linux; its first byte is the state
+_ESTABLISHED: Final = 1
 _BUFFERS_PER_SEND: Final = 1024  # Linux's IOV_MAX
 _NO_SENDFILE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _CONNECTION_ERRORS: Final = frozenset(
@@ -137,6 +141,12 @@ class TcpConnection:
     @property
     def is_closing(self) -> bool:
         return self._is_closed
+
+    @property
+    def has_hung_up(self) -> bool:
+        if self._is_closed or _TCP_INFO is None:
+            return self._is_closed
+        return self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] != _ESTABLISHED
 
     async def read_exactly(self, length: int) -> bytearray:
         data = bytearray(min(length, _PIECE_BYTES))

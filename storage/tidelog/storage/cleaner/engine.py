@@ -136,6 +136,7 @@ class CleaningPass:
             now_ms=inputs.now_ms,
             delete_retention_ms=inputs.config.delete_retention_ms,
             clean_floor=inputs.clean_floor,
+            first_dirty=inputs.first_dirty,
             upper_bound=inputs.first_uncleanable,
             producers=inputs.producers,
             chunk_bytes=inputs.settings.chunk_bytes,

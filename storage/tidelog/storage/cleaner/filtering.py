@@ -33,7 +33,6 @@ from tidelog.storage.txn_index import AbortedTxn
 from tidelog.wire.batch import BatchHeader, read_header
 from tidelog.wire.control import ControlType, read_control_type
 from tidelog.wire.records import decode_records, emptied_batch, rebuild_batch
-from tidelog.wire.varint_columns import Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,8 @@ class FilterRules:
     delete_retention_ms: int
     clean_floor: Offset
     """Tombstones and markers at or above it stay, however old."""
+    first_dirty: Offset
+    """From here on every key was put into the map."""
     upper_bound: Offset
     """Where the pass would end if the map held every key."""
     producers: Mapping[ProducerId, LastOfProducer]
@@ -99,6 +100,7 @@ class Filter:
         self._rules = rules
         self._walk = walk
         self._newest = newest
+        self._still_newest = newest.still_newest(rules.first_dirty)
         self._digests = digests
         self._report = report
 
@@ -214,8 +216,7 @@ class Filter:
         report, floor = self._report, self._rules.clean_floor
         has_key = opened.key_length >= 0
         is_behind = opened.offset > self._newest.latest_offset
-        is_newest = opened.offset >= self._newest_offsets(opened, has_key)
-        keep: Bools = has_key & is_newest
+        keep = self._is_newest(opened, has_key)
         is_expired = np.array([self._rules.is_expired(header) for header in headers], np.bool_)
         if bool(is_expired.any()):
             is_over = is_expired[opened.batch] & ~opened.has_value & keep & ~is_behind
@@ -228,16 +229,18 @@ class Filter:
         report.keyless_dropped += int((~has_key & ~is_behind).sum())
         return keep | is_behind
 
-    def _newest_offsets(self, opened: OpenedBatches, has_key: Bools) -> Int64s:
-        if bool(has_key.all()):
-            return self._newest.get(
-                self._digests.of(opened.buffer, opened.key_start, opened.key_length)
-            )
-        found = np.full(len(has_key), -1, np.int64)
-        rows = np.flatnonzero(has_key)
-        found[rows] = self._newest.get(
-            self._digests.of(opened.buffer, opened.key_start[rows], opened.key_length[rows])
-        )
+    def _is_newest(self, opened: OpenedBatches, has_key: Bools) -> Bools:
+        """Of its key, as far as the map speaks; never without a key."""
+        place = opened.offset - self._rules.first_dirty
+        is_noted = (place >= 0) & (place < len(self._still_newest))
+        if bool(is_noted.all()):
+            return self._still_newest.take(place)
+        found = np.zeros(len(place), np.bool_)
+        found[is_noted] = self._still_newest[place[is_noted]]
+        rows = np.flatnonzero(has_key & ~is_noted)
+        starts, lengths = opened.key_start[rows], opened.key_length[rows]
+        newest = self._newest.get(self._digests.of(opened.buffer, starts, lengths))
+        found[rows] = opened.offset[rows] >= newest
         return found
 
 

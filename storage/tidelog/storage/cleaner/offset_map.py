@@ -9,6 +9,9 @@ others go on.
 When the share of slots in use reaches the load factor, the map is full. The pass then covers only
 what was put, and the next one goes on from there: little memory costs time and never records.
 
+Of records that were put themselves it is enough to know which of their offsets are still in the
+map: ``still_newest`` has that in order of offsets, and no key has to be hashed and found again.
+
 Invariants: an offset is stored plus one, so that fresh (zeroed) memory is an empty table;
 ``latest_offset`` is the last offset the map speaks for.
 
@@ -32,6 +35,8 @@ _FEW: Final = 64
 _ROOMY: Final = 0.7
 """A table that need not be any fuller is searched faster."""
 _HALF: Final = np.uint64(32)
+_SHARE_FOR_OFFSETS: Final = 8
+_SLOTS_AT_A_TIME: Final = 1 << 18
 
 
 class MapTooSmall(ValueError):
@@ -137,6 +142,17 @@ class OffsetMap:
             found[rows[is_mine]] = held[is_mine, 2] - 1
             is_open = ~is_mine & (held[:, 2] > 0)
             rows, slots, steps = rows[is_open], slots[is_open], steps[is_open]
+        return found
+
+    def still_newest(self, first: int) -> Bools:
+        """Of each offset from ``first`` on: is it the newest of a key? Up to ``latest_offset``, or
+        as far as an eighth of the map's memory goes."""
+        count = self.latest_offset + 1 - first
+        count = max(0, min(count, self.memory_bytes // _SHARE_FOR_OFFSETS))
+        found = np.zeros(count, np.bool_)
+        for start in range(0, self.slots, _SLOTS_AT_A_TIME):
+            held = self._offsets[start : start + _SLOTS_AT_A_TIME] - (first + 1)
+            found[held[(held >= 0) & (held < count)]] = True
         return found
 
     def _probes(self, digests: Digests) -> tuple[Int64s, Int64s]:
