@@ -57,6 +57,11 @@ def test_it_agrees_with_a_dict_and_stops_where_kafka_does(
     everything = sorted({key for keys in chunks for key in keys} | {b"never there"})
     found = newest.get(digests_of(everything)).tolist()
     assert found == [expected.get(key, -1) for key in everything]
+    for first in (0, offset // 2, offset + 1):
+        still = newest.still_newest(first).tolist()
+        assert still == [first + i in expected.values() for i in range(len(still))]
+        wanted = max(0, newest.latest_offset + 1 - first)
+        assert len(still) == min(wanted, newest.memory_bytes // 8)
 
 
 def _is_prime(number: int) -> bool:
