@@ -225,7 +225,7 @@ def status_bytes(name: str) -> int:
 
 PROBE_EVERY_S = 0.002
 QUIET_S = 1.5
-ROUNDS = 4
+ROUNDS = 10
 DIRTY = Load(75_000, 100, Codec.NONE)
 DIRTY_TIMES = 6
 """How often all of it is written to each log."""

@@ -23,7 +23,7 @@ from tidelog.storage.swapping import SEGMENT_SUFFIXES
 from tidelog.storage.txn_index import AbortedTxn
 from tidelog.wire.batch import BatchHeader
 
-_SYNC_EVERY_BYTES: Final = 4 << 20
+_SYNC_EVERY_BYTES: Final = 1 << 20
 """A journal (ext4) writes the data of other files with its own: whoever appends to a log waits for
 what has gathered here. So it never gathers."""
 
