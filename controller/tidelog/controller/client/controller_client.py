@@ -24,7 +24,12 @@ from tidelog.controller.client.answers import (
     api_error,
     forward_message,
 )
-from tidelog.controller.client.calls import ControllerCalls, Request, Response
+from tidelog.controller.client.calls import (
+    ControllerCalls,
+    ControllerUnavailable,
+    Request,
+    Response,
+)
 from tidelog.controller.client.heartbeats import HeartbeatLink
 from tidelog.controller.client.lifecycle import (
     BecameReady,
@@ -156,15 +161,22 @@ class ControllerClient:
         self._registration = request
         message = contract.registration_message(request)
         was_told = False
+        refusal: RegistrationRefused | None = None
         while True:
             left_ms = deadline_ms - self._clock.monotonic_ms()
-            answer = await self._ask_to_register(message, left_ms)
+            try:
+                answer = await self._ask_to_register(message, left_ms)
+            except ControllerUnavailable:
+                if refusal is not None:
+                    raise refusal from None  # which tells more than that the last try had no time
+                raise
             if answer.error_code == ErrorCode.NONE:
                 break
             code = ErrorCode(answer.error_code)
+            refusal = RegistrationRefused(code, answer.error_message)
             is_over = self._clock.monotonic_ms() + REGISTRATION_RETRY_MS >= deadline_ms
             if code is not ErrorCode.DUPLICATE_BROKER_REGISTRATION or is_over:
-                raise RegistrationRefused(code, answer.error_message)
+                raise refusal
             # The session of this broker's last life runs out by itself; if it does not, the other
             # is no former life.
             if not was_told and timeout_ms - left_ms > self._session_ms:

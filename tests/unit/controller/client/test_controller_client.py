@@ -189,6 +189,21 @@ def test_a_twin_gives_up_when_its_time_is_over() -> None:
     simulate(scenario, initial_broker_registration_timeout_ms="10000")
 
 
+def test_a_twin_that_is_cut_off_at_last_still_says_why_it_was_refused() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.start(11)
+        twin = cluster.new_broker(11, "elsewhere")
+        registering = twin.process.start(twin.client.register(twin.request()))
+        await asyncio.sleep(5)
+        for controller in (1, 2, 3):
+            cluster.network.cut_both("elsewhere", controller)
+        with pytest.raises(RegistrationRefused) as refused:
+            await registering
+        assert refused.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+    simulate(scenario, initial_broker_registration_timeout_ms="10000")
+
+
 def test_without_a_quorum_registration_fails_at_its_deadline() -> None:
     async def scenario(cluster: SimCluster) -> None:
         broker = cluster.new_broker(11)  # no controller was started
