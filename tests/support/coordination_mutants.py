@@ -240,6 +240,14 @@ MUTANTS = [
         "    offset: int = 0\n",
         (_OFFSETS, "tests/unit/coordinator/test_group_golden.py"),
     ),
+    Mutant(
+        "what-was-given-up-is-served-late",
+        "found by chaos: an older commit came behind a newer one",
+        "broker/tidelog/broker/session.py",
+        "            self._is_abandoned = self._connection.has_hung_up\n",
+        "",
+        ("tests/unit/broker/test_session.py",),
+    ),
 ]
 
 
