@@ -36,7 +36,8 @@ def summary(what: str, outcome: Outcome, look_ms: int | None) -> str:
         f"{len(gaps_ms)} {what}: gap p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms, "
         f"max {gaps_ms[-1]:.0f} ms; {outcome.total} acknowledged, {len(outcome.lost)} lost, "
         f"{len(outcome.duplicated)} duplicated, {len(outcome.reordered)} reordered, "
-        f"{outcome.failed} failed; {NOT_ASKING if look_ms is None else ASKING}"
+        f"{outcome.failed} failed, {len(outcome.unplaced)} of unknown offset; "
+        f"{NOT_ASKING if look_ms is None else ASKING}"
     )
 
 

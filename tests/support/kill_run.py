@@ -35,6 +35,8 @@ Say = Callable[[str], None]
 class Outcome:
     acknowledged: dict[int, list[int]] = field(default_factory=dict)
     """Numbers by partition, in the order of their offsets."""
+    unplaced: list[tuple[int, int]] = field(default_factory=list)
+    """Acknowledged, but the client does not say at which offset: it was told of a later one."""
     failed: int = 0
     gaps_s: list[float] = field(default_factory=list)
     """From each fault to the acknowledgement of a record that was sent after it."""
@@ -44,7 +46,8 @@ class Outcome:
 
     @property
     def total(self) -> int:
-        return sum(len(numbers) for numbers in self.acknowledged.values())
+        placed = sum(len(numbers) for numbers in self.acknowledged.values())
+        return placed + len(self.unplaced)
 
     @property
     def is_sound(self) -> bool:
@@ -81,6 +84,7 @@ class SteadyProducer:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.offsets: dict[int, dict[int, int]] = {p: {} for p in range(partitions)}
+        self.unplaced: list[tuple[int, int]] = []
         self._sent_at: dict[int, float] = {}
         self._fault_at = 0.0
         self._over_at: float | None = None
@@ -128,8 +132,11 @@ class SteadyProducer:
                 self.failed += 1
                 return
             partition, offset, value = message.partition(), message.offset(), message.value()
-            assert partition is not None and offset is not None and value is not None
-            self.offsets[partition][offset] = int(value)
+            assert partition is not None and value is not None
+            if offset is None:
+                self.unplaced.append((partition, int(value)))
+            else:
+                self.offsets[partition][offset] = int(value)
             sent_at = self._sent_at.pop(int(value))
             if partition == 0 and self._over_at is None and sent_at > self._fault_at:
                 self._over_at = time.monotonic()
@@ -227,7 +234,13 @@ class Run:
 
     def _compare(self) -> None:
         outcome = self.outcome
+        outcome.unplaced = self._producer.unplaced
         stored = self._read_all()
+        outcome.lost += [
+            (partition, number)
+            for partition, number in outcome.unplaced
+            if number not in stored[partition].values()
+        ]
         for partition, offsets in self._producer.offsets.items():
             numbers = [number for _, number in sorted(stored[partition].items())]
             outcome.acknowledged[partition] = [number for _, number in sorted(offsets.items())]
