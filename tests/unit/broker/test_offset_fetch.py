@@ -21,6 +21,7 @@ from tidelog.coordinator.offsets import OffsetSettings, OffsetToCommit
 from tidelog.coordinator.runtime.former_rebalances import FormerRebalances
 from tidelog.coordinator.runtime.group_shard import GroupShard, GroupShardSettings
 from tidelog.coordinator.runtime.shard_log import ShardLog
+from tidelog.coordinator.runtime.shard_set import ShardSet
 from tidelog.kernel.addresses import SocketAddress
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import Uuid
@@ -148,16 +149,22 @@ def test_other_errors_of_a_group_stand_alone(error: ErrorCode, require_stable: b
     assert rows(refused) == []
 
 
+async def with_a_commit_under_way(world: World) -> tuple[ShardSet[GroupShard], GroupShard]:
+    """One that is not replicated."""
+    partition = MemoryPartition()
+    shards = shard_set(world, make_shard)
+    shards.lead(0, partition, partition.leader_epoch)
+    shard = await loaded(shards)
+    partition.is_automatic = False
+    shard.commit("g", Committer(), [OffsetToCommit("t", 0, 42)], version=VERSION)
+    return shards, shard
+
+
 def test_nobody_waits_long_for_stable_offsets() -> None:
     """A member's heartbeats wait behind this answer, and it may be given up and never repeated."""
 
     async def scenario(world: World) -> None:
-        partition = MemoryPartition()
-        shards = shard_set(world, make_shard)
-        shards.lead(0, partition, partition.leader_epoch)
-        shard = await loaded(shards)
-        partition.is_automatic = False
-        shard.commit("g", Committer(), [OffsetToCommit("t", 0, 42)], version=VERSION)
+        _, shard = await with_a_commit_under_way(world)
         begin_s = world.loop.time()
         answer = await cast(Any, ask(shard, require_stable=True))
         assert world.loop.time() - begin_s == pytest.approx(1.0)
@@ -171,12 +178,7 @@ def test_offsets_in_doubt_are_asked_for_again() -> None:
     """A coordinator that is cut off cannot replicate a commit, and is replaced meanwhile."""
 
     async def scenario(world: World) -> None:
-        partition = MemoryPartition()
-        shards = shard_set(world, make_shard)
-        shards.lead(0, partition, partition.leader_epoch)
-        shard = await loaded(shards)
-        partition.is_automatic = False
-        shard.commit("g", Committer(), [OffsetToCommit("t", 0, 42)], version=VERSION)
+        shards, shard = await with_a_commit_under_way(world)
         waiting = asyncio.ensure_future(cast(Any, ask(shard, require_stable=True)))
         await asyncio.sleep(0.1)
         shards.resign(0)

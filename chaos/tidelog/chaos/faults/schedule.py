@@ -90,7 +90,7 @@ def _drawn(
 
 
 def draw_one(seed: int, name: str, nodes: Sequence[int]) -> PlannedFault:
-    """One fault by itself, for now."""
+    """One fault by itself, to be done at once."""
     (fault,) = named([name])
     return _drawn(1, 0.0, fault, Random(seed), nodes)
 
