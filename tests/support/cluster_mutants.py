@@ -37,7 +37,7 @@ MUTANTS = [
         _FOLLOWER,
         "if log.last_epoch is None and log.end > log.high_watermark:",
         "if log.end > log.high_watermark:",
-        (_TRANSCRIPTS, "cluster:2"),
+        (_TRANSCRIPTS,),
     ),
     Mutant(
         "cut-to-the-leaders-end-of-another-epoch",
