@@ -34,6 +34,7 @@ from tidelog.coordinator.consumer.conversion import (
 )
 from tidelog.coordinator.consumer.core import ConsumerCore, Timer, TimerKind
 from tidelog.coordinator.consumer.events import (
+    AppendDelayed,
     ConsumerHeartbeat,
     Effect,
     Event,
@@ -133,6 +134,8 @@ class ConsumerGroup:
         match event:
             case e.AppendFinished(write_id, error):
                 core.finish_write(write_id, error)
+            case AppendDelayed(write_id):
+                core.delay_write(write_id)
             case e.Closed(error):
                 core.close(error)
             case _ if core.is_closed:

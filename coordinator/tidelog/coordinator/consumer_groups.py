@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 
 from tidelog.coordinator.classic import events as e
 from tidelog.coordinator.consumer.context import ConsumerGroupSettings, GroupContext
-from tidelog.coordinator.consumer.events import ConsumerHeartbeat, Effect, Event, Request, refused
+from tidelog.coordinator.consumer.events import (
+    AppendDelayed,
+    ConsumerHeartbeat,
+    Effect,
+    Event,
+    Request,
+    refused,
+)
 from tidelog.coordinator.consumer.heartbeat_checks import check_heartbeat
 from tidelog.coordinator.consumer.members import JOINING
 from tidelog.coordinator.consumer.topics import Topics
@@ -83,6 +90,10 @@ class ConsumerGroups:
         if group.is_unused:  # its first write failed
             self.release(group_id)
         return effects
+
+    def append_delayed(self, now_ms: int, group_id: str, write_id: int) -> list[Effect]:
+        group = self._groups.get(group_id)
+        return [] if group is None else self._step(now_ms, group, AppendDelayed(write_id))
 
     def next_deadline_ms(self) -> int | None:
         return self._deadlines.next_ms()

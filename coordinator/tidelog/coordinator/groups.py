@@ -31,8 +31,8 @@ from tidelog.coordinator.consumer.conversion import (
     check_upgrade,
     upgraded_members,
 )
-from tidelog.coordinator.consumer.core import IN_THE_LOG
-from tidelog.coordinator.consumer.events import ConsumerHeartbeat, Effect, refused
+from tidelog.coordinator.consumer.core import REPLICATED
+from tidelog.coordinator.consumer.events import AppendDelayed, ConsumerHeartbeat, Effect, refused
 from tidelog.coordinator.consumer.heartbeat_checks import Refusal
 from tidelog.coordinator.consumer.members import JOINING
 from tidelog.coordinator.consumer.topics import Topics
@@ -210,7 +210,7 @@ class Groups:
     ) -> list[Effect]:
         if write_id <= FIRST_WRITE_ID:
             return [*self.classic.append_finished(now_ms, group_id, write_id, error)]
-        lost = error not in IN_THE_LOG
+        lost = error not in REPLICATED
         snapshot = self._upgrades.pop(write_id, None)
         if snapshot is not None and lost:
             return self._take_back_upgrade(now_ms, group_id, write_id, error, snapshot)
@@ -221,6 +221,27 @@ class Groups:
         if self.classic.get(group_id) is not None:
             effects += self.classic.append_finished(now_ms, group_id, write_id, error)
         return effects
+
+    def append_delayed(self, now_ms: int, group_id: str, write_id: int) -> list[Effect]:
+        """Nobody waits for an append any longer; it ends with ``append_late`` or with the shard.
+
+        A classic group gives up what it was about to write, whatever becomes of that: nobody has
+        heard of it, and there will be another generation.
+        """
+        gave_up = ErrorCode.REQUEST_TIMED_OUT
+        if write_id <= FIRST_WRITE_ID:
+            return [*self.classic.append_finished(now_ms, group_id, write_id, gave_up)]
+        former = self._downgrades.get(group_id)
+        if former is not None and former[1].awaits(write_id):
+            return former[1].step(now_ms, AppendDelayed(write_id))
+        effects = self.consumer.append_delayed(now_ms, group_id, write_id)
+        return [*effects, *self.classic.append_finished(now_ms, group_id, write_id, gave_up)]
+
+    def append_late(self, now_ms: int, group_id: str, write_id: int) -> list[Effect]:
+        """An append that was delayed is replicated after all."""
+        if write_id <= FIRST_WRITE_ID:
+            return []  # it was given up, and the group's next life may use the id again
+        return self.append_finished(now_ms, group_id, write_id, ErrorCode.NONE)
 
     def _take_back_upgrade(
         self, now_ms: int, group_id: str, write_id: int, error: ErrorCode, old: ClassicSnapshot
@@ -242,7 +263,7 @@ class Groups:
         if write_id != last_write:
             return effects
         del self._downgrades[group.group_id]
-        if error not in IN_THE_LOG:
+        if error not in REPLICATED:
             if self.classic.get(group.group_id) is not None:
                 waiting = ErrorCode.REBALANCE_IN_PROGRESS
                 effects += self.classic.close(now_ms, group.group_id, waiting)

@@ -458,6 +458,27 @@ def test_a_group_of_the_consumer_protocol_lives_on_the_same_log() -> None:
     in_lab(scenario)
 
 
+def test_a_member_is_told_nothing_that_the_next_coordinator_may_not_know() -> None:
+    """However often it asks while the write takes too long; and all of it once that is through."""
+
+    async def scenario(lab: Lab) -> None:
+        shard = await lab.load()
+        everything: dict[str, Any] = {
+            "rebalance_timeout_ms": 10_000, "topic_names": ("t",), "owned": (),
+        }  # fmt: skip
+        lab.partition.is_automatic = False
+        for _ in range(3):
+            asked = await heartbeat(shard, 0, **everything)
+            assert (asked.error, asked.assignment) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+        lab.partition.replicate()
+        told = await heartbeat(shard, 0, **everything)
+        assert (told.error, told.member_epoch) == (NONE, 2)
+        assert told.assignment is not None
+        assert told.assignment[0].partitions == (0, 1, 2, 3)
+
+    in_lab(scenario)
+
+
 def test_a_deleted_group_of_the_consumer_protocol_is_gone_after_a_failover() -> None:
     async def scenario(lab: Lab) -> None:
         shard = await lab.load()

@@ -14,8 +14,9 @@ Invariants:
   partition is free for others when the write that took it from its owner is in the log: if that
   write failed, the owner would have it still.
 - The group epoch only grows, also past epochs of writes that failed.
-- Nobody hears of a state before its records are replicated: an answer without records of its own
-  waits for the writes under way.
+- Nobody hears of a state before its records are replicated, or the next coordinator might tell
+  others of the same epoch something else. An answer without records of its own waits for the writes
+  under way, or is an error if these take so long that nobody waits for them any more.
 """
 
 from __future__ import annotations
@@ -48,10 +49,8 @@ from tidelog.coordinator.server_assignors import NOTHING, Share
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import Uuid
 
-IN_THE_LOG: Final = frozenset(
-    {ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
-)
-"""After these the records are in the leader's log and count, whatever the client is told."""
+REPLICATED: Final = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""After these the records count, whatever the client is told."""
 
 
 class TimerKind(Enum):
@@ -77,6 +76,8 @@ class Write:
     answers: list[Answer]
     released: set[tuple[Uuid, int]]
     """Partitions that have no owner any more if the write succeeds."""
+    is_slow: bool = False
+    """Who waited was sent away; it is in the leader's log, and perhaps in no other."""
 
 
 @dataclass(slots=True)
@@ -292,7 +293,7 @@ class ConsumerCore:
             self.writes[write_id] = Write(self.before[::-1], self.answers, released)
             self.effects.append(Append(self.group_id, write_id, tuple(self.draft)))
         elif self.writes:
-            self.writes[max(self.writes)].answers += self.answers
+            self._answer_after(self.writes[max(self.writes)])
         else:
             self.effects += self.answers
         effects, self.effects = self.effects, []
@@ -300,11 +301,28 @@ class ConsumerCore:
         self.lost_members, self.released = False, set()
         return effects
 
+    def _answer_after(self, write: Write) -> None:
+        write.answers += self.answers
+        if write.is_slow:
+            self._send_away(write)
+
+    def _send_away(self, write: Write) -> None:
+        error = group_write_error(ErrorCode.REQUEST_TIMED_OUT)
+        message = "the state of the group is not replicated yet"
+        self.effects += (failed(answer, error, message) for answer in write.answers)
+        write.answers = []
+
+    def delay_write(self, write_id: int) -> None:
+        write = self.writes.get(write_id)
+        if write is not None:
+            write.is_slow = True
+            self._send_away(write)
+
     def finish_write(self, write_id: int, error: ErrorCode) -> None:
         write = self.writes.pop(write_id, None)
         if write is None:
             return  # of a former life of the group
-        if error not in IN_THE_LOG:
+        if error not in REPLICATED:
             self._take_back(write, write_id)
         told = group_write_error(error)
         for answer in write.answers:

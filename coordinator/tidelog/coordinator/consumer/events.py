@@ -67,9 +67,19 @@ class RespondConsumer:
     result: ConsumerHeartbeatResult
 
 
+@dataclass(frozen=True, slots=True)
+class AppendDelayed:
+    """An ``Append`` takes too long for whoever waits; it may still be replicated.
+
+    The change stays under way until ``AppendFinished``: the next coordinator may not know of it.
+    """
+
+    write_id: int
+
+
 ClassicRequest = classic.JoinGroup | classic.SyncGroup | classic.Heartbeat | classic.LeaveGroup
 Request = ConsumerHeartbeat | ClassicRequest
-Event = Request | classic.AppendFinished | classic.TimePassed | classic.Closed
+Event = Request | classic.AppendFinished | AppendDelayed | classic.TimePassed | classic.Closed
 Answer = RespondConsumer | classic.Respond
 Effect = Answer | classic.Append
 
@@ -78,11 +88,13 @@ def refused(request_id: int, error: ErrorCode, message: str) -> RespondConsumer:
     return RespondConsumer(request_id, ConsumerHeartbeatResult(error, message))
 
 
-def failed(answer: Answer, error: ErrorCode) -> Answer:
-    """The error in place of an answer whose records could not be written."""
+def failed(
+    answer: Answer, error: ErrorCode, message: str = "the change could not be written"
+) -> Answer:
+    """The error in place of an answer whose records are not replicated."""
     match answer:
         case RespondConsumer(request_id):
-            return refused(request_id, error, "the change could not be written")
+            return refused(request_id, error, message)
         case classic.Respond(request_id, result):
             return classic.Respond(request_id, _failed_classic(result, error))
 

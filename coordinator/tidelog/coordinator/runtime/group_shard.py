@@ -61,6 +61,7 @@ from tidelog.coordinator.records import (
 )
 from tidelog.coordinator.runtime.coordinator_clock import CoordinatorClock
 from tidelog.coordinator.runtime.former_rebalances import FormerRebalances
+from tidelog.coordinator.runtime.pending_append import PendingAppend
 from tidelog.coordinator.runtime.ports import LogEntry
 from tidelog.coordinator.runtime.rebalance_log import RebalanceLog
 from tidelog.coordinator.runtime.shard_log import NOBODY, Producer, ShardLog
@@ -211,9 +212,7 @@ class GroupShard:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = answer
         request = make_request(request_id)
-        self._carry_out(self._groups.handle(self._clock.now_ms(), group_id, request))
-        self._rebalance_log.look(group_id, self.rebalances(group_id))
-        self._watch()
+        self._go_on(group_id, self._groups.handle(self._clock.now_ms(), group_id, request))
         return answer
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
@@ -227,14 +226,18 @@ class GroupShard:
                     self._append(effect)
 
     def _append(self, effect: e.Append) -> None:
-        written = self._write(effect.records)
-        written.add_done_callback(
-            lambda done: self._append_finished(effect.group_id, effect.write_id, done.result())
+        groups, at = self._groups, (effect.group_id, effect.write_id)
+        now_ms = self._clock.now_ms
+        pending = PendingAppend(
+            lambda code: self._go_on(at[0], groups.append_finished(now_ms(), *at, code)),
+            lambda: self._go_on(at[0], groups.append_delayed(now_ms(), *at)),
+            lambda: self._go_on(at[0], groups.append_late(now_ms(), *at)),
         )
+        written = self._write(effect.records, pending.replicated)
+        written.add_done_callback(lambda done: pending.answered(done.result()))
 
-    def _append_finished(self, group_id: str, write_id: int, code: ErrorCode) -> None:
-        now_ms = self._clock.now_ms()
-        self._carry_out(self._groups.append_finished(now_ms, group_id, write_id, code))
+    def _go_on(self, group_id: str, effects: Iterable[Effect]) -> None:
+        self._carry_out(effects)
         self._rebalance_log.look(group_id, self.rebalances(group_id))
         self._watch()
 

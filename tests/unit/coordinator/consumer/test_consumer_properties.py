@@ -1,8 +1,10 @@
-"""Honest clients of both protocols against the machine, with lost writes and new coordinators.
+"""Honest clients of both protocols against the machine, with lost and slow writes and new
+coordinators.
 
 Some clients say no more than they must, and may not wait for an answer and go on as before it.
-Whatever happens: no partition has two owners among the members, memory is what the log says,
-compacted or not, and when the trouble is over the group comes to rest with everything assigned.
+Whatever happens: no partition has two owners among the members, nor in one epoch, whoever told it;
+memory is what the log says, compacted or not, and when the trouble is over the group comes to rest
+with everything assigned.
 """
 
 from __future__ import annotations
@@ -74,7 +76,13 @@ class World:
         self.version = 1
         self.groups = self.new_groups()
         self.log: Log = []
+        self.next = self.new_groups()
+        """A coordinator that has read the log so far: the next one, if there were a failover."""
         self.pending: list[e.Append] = []
+        self.slow: set[int] = set()
+        """Of those, whom nobody waits for any more: they are in the log or go with the leader."""
+        self.told: dict[tuple[int, Place], str] = {}
+        """Who was told that it has a partition, by epoch."""
         self.now_ms = 0
         self.requests = 0
         self.clients: dict[str, Client] = {}
@@ -148,12 +156,14 @@ class World:
                 elif result.error is ErrorCode.NONE and result.member_epoch >= 0:
                     client.said = client.sends
                     client.epoch = result.member_epoch
+                    self.check_replicated(client)
                     if result.assignment is not None:
                         client.owned = {
                             (chr(each.topic_id.raw[0]), index)
                             for each in result.assignment
                             for index in each.partitions
                         }
+                    self.note_owned(client)
             case e.Respond(_, e.JoinResult() as joined):
                 if joined.error is ErrorCode.NONE:
                     client.member_id, client.epoch = joined.member_id, joined.generation
@@ -175,6 +185,17 @@ class World:
             case _:
                 raise AssertionError(effect)
 
+    def check_replicated(self, client: Client) -> None:
+        """A coordinator that takes over now knows what the client was told."""
+        group = self.next.get(G)
+        member = group.member(client.name) if isinstance(group, ConsumerGroup) else None
+        assert member is not None and member.epoch == client.epoch, f"{client} is {member}"
+
+    def note_owned(self, client: Client) -> None:
+        for place in client.owned:
+            owner = self.told.setdefault((client.epoch, place), client.name)
+            assert owner == client.name, f"{place}@{client.epoch}: {client.name} and {owner}"
+
     def rejoin(self, client: Client, error: ErrorCode) -> None:
         client.wants_sync = client.has_joined = False
         if error in START_AGAIN:
@@ -192,6 +213,8 @@ class World:
     # --- the coordinator's surroundings --------------------------------------------------------
 
     def carry_out(self, effects: list[Effect]) -> None:
+        if not isinstance(self.groups.get(G), ConsumerGroup):
+            self.told.clear()  # epochs begin anew when it is of the consumer protocol again
         for effect in effects:
             if isinstance(effect, e.Append):
                 self.pending.append(effect)
@@ -200,13 +223,39 @@ class World:
                 if client is not None and client.waits == effect.request_id:
                     self.hear(client, effect)
 
-    def write(self, error: ErrorCode) -> None:
+    def write(self) -> None:
+        """The oldest write is replicated, late or not."""
         if self.pending:
             append = self.pending.pop(0)
-            if error is ErrorCode.NONE:
-                self.log += map(encode_record, append.records)
-            done = self.groups.append_finished(self.now_ms, G, append.write_id, error)
+            self.replicate(append)
+            if append.write_id in self.slow:
+                done = self.groups.append_late(self.now_ms, G, append.write_id)
+            else:
+                done = self.finish(append, ErrorCode.NONE)
             self.carry_out(done)
+
+    def replicate(self, append: e.Append) -> None:
+        written = [encode_record(record) for record in append.records]
+        self.log += written
+        self.load(self.next, written)
+
+    def finish(self, append: e.Append, error: ErrorCode) -> list[Effect]:
+        return self.groups.append_finished(self.now_ms, G, append.write_id, error)
+
+    def waited_for(self) -> e.Append | None:
+        """The oldest write that somebody may wait for."""
+        return next((each for each in self.pending if each.write_id not in self.slow), None)
+
+    def lose(self) -> None:
+        """A write is refused, perhaps behind slow ones that were not."""
+        if append := self.waited_for():
+            self.pending.remove(append)
+            self.carry_out(self.finish(append, ErrorCode.NOT_ENOUGH_REPLICAS))
+
+    def delay(self) -> None:
+        if append := self.waited_for():
+            self.slow.add(append.write_id)
+            self.carry_out(self.groups.append_delayed(self.now_ms, G, append.write_id))
 
     def pass_time(self, by_ms: int) -> None:
         end_ms = self.now_ms + by_ms
@@ -219,17 +268,21 @@ class World:
         """Another coordinator reads the log; what was under way never gets there."""
         self.carry_out(self.groups.unload(self.now_ms))
         self.pending.clear()
+        self.slow.clear()
         for client in self.clients.values():
             client.waits = None
         self.groups = self.loaded(self.log)
 
     def loaded(self, log: Log) -> Groups:
         groups = self.new_groups()
+        self.load(groups, log)
+        return groups
+
+    def load(self, groups: Groups, log: Log) -> None:
         for key, value in log:
             record = decode_record(key, value)
             assert isinstance(record, GroupRecord | ConsumerRecord)
             groups.load(record, self.now_ms)
-        return groups
 
     # --- what must hold ------------------------------------------------------------------------
 
@@ -245,11 +298,11 @@ class World:
                 assert place not in owners, f"{place}: {client.name} and {owners[place]}"
                 owners[place] = client.name
         if not self.pending:
-            assert described(self.loaded(self.log)) == described(self.groups)
+            assert described(self.next) == described(self.groups)
 
     def check_compacted(self) -> None:
         for log in (compacted(self.log), without_tombstones(self.log)):
-            assert described(self.loaded(log)) == described(self.loaded(self.log))
+            assert described(self.loaded(log)) == described(self.next)
 
     def send_all(self, in_vain: Container[str] = ()) -> None:
         """Those who send ``in_vain`` do not hear the answer, if they are of the terse kind."""
@@ -258,7 +311,7 @@ class World:
             if client.name in in_vain and client.is_terse and not client.is_classic:
                 client.waits = None
             while self.pending:
-                self.write(ErrorCode.NONE)
+                self.write()
         self.pass_time(1_500)
 
     def settle(self, rounds: int = 40) -> None:
@@ -294,11 +347,11 @@ ACTIONS = st.one_of(
         st.booleans(),
     ),
     st.tuples(st.just("send and not wait"), st.sampled_from("abcd")),
-    st.tuples(st.just("send"), st.sampled_from("abcd")),
-    st.tuples(st.just("send"), st.sampled_from("abcd")),
+    *(st.tuples(st.just("send"), st.sampled_from("abcd")) for _ in range(4)),
     st.tuples(st.just("write")),
     st.tuples(st.just("write")),
     st.tuples(st.just("lose")),
+    st.tuples(st.just("delay")),
     st.tuples(st.just("leave"), st.sampled_from("abcd")),
     st.tuples(st.just("change"), st.sampled_from("abcd"), st.sampled_from([("t",), NAMES])),
     st.tuples(st.just("grow"), st.integers(1, 4)),
@@ -319,9 +372,11 @@ def act(world: World, action: tuple[object, ...]) -> None:
             world.send(client)
             client.waits = None
         case ("write",):
-            world.write(ErrorCode.NONE)
+            world.write()
         case ("lose",):
-            world.write(ErrorCode.NOT_ENOUGH_REPLICAS)
+            world.lose()
+        case ("delay",):
+            world.delay()
         case ("leave", _) if client:
             world.leave(client)
         case ("change", _, tuple(topics)) if client:
@@ -339,7 +394,7 @@ def act(world: World, action: tuple[object, ...]) -> None:
 @FEW
 @given(
     st.booleans(),
-    st.lists(ACTIONS, min_size=5, max_size=60),
+    st.lists(ACTIONS, min_size=15, max_size=60),
     st.lists(st.sets(st.sampled_from("abcde")), max_size=6),
 )
 def test_one_owner_each_and_rest_at_the_end(
@@ -372,10 +427,10 @@ def test_what_a_member_has_may_stand_before_what_it_is() -> None:
     """In a compacted log, after it changed its subscription: it is not new, and has what it had."""
     world = World()
     act(world, ("come", "a", ("t",), False, False))
-    world.write(ErrorCode.NONE)
+    world.write()
     world.clients["a"].topics = NAMES
     world.send(world.clients["a"])
-    world.write(ErrorCode.NONE)
+    world.write()
     assert world.clients["a"].owned
     world.check()
     world.check_compacted()

@@ -4,7 +4,9 @@ A line that begins with ``>`` is an event; the lines below it, up to the next ev
 blank line, are what happened. ``hb`` is a ConsumerGroupHeartbeat; with epoch 0 it has all that a
 join needs. ``join``, ``sync``, ``beat`` and ``leave`` are the classic requests. ``at`` moves the
 clock (ms). Writes succeed at once and are not shown, except with ``writes=shown``: then ``written``
-finishes the oldest one. ``reload`` is a new coordinator that has only read the records.
+finishes the oldest one, ``slow`` sends away whoever waits for the oldest that is not slow yet, and
+``refused`` is the end of the newest. ``reload`` is a new coordinator that has only read the records
+that were replicated.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from tidelog.coordinator.consumer.context import (
     GroupContext,
     MigrationPolicy,
 )
+from tidelog.coordinator.consumer.core import REPLICATED
 from tidelog.coordinator.consumer.events import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
@@ -90,6 +93,7 @@ class Script:
         self.requests = 0
         self.labels: dict[int, str] = {}
         self.writes: list[e.Append] = []
+        self.slow: set[int] = set()
 
     def new_groups(self) -> Groups:
         context = GroupContext(self.settings, self.topics)
@@ -126,6 +130,12 @@ class Script:
                 error = ErrorCode[words.get("error", "NONE")]
                 assert self.writes, f"nothing is being written: {words}"
                 return self.finish(self.writes.pop(0), error)
+            case "refused":
+                return self.finish(self.writes.pop(), ErrorCode.NOT_ENOUGH_REPLICAS)
+            case "slow":
+                late = next(each for each in self.writes if each.write_id not in self.slow)
+                self.slow.add(late.write_id)
+                return self.groups.append_delayed(self.now_ms, G, late.write_id)
             case "topics":
                 self.topics = self.parse_topics(plain[0], self.topics.version + 1)
                 self.groups.set_topics(self.topics)
@@ -148,8 +158,11 @@ class Script:
                 return self.groups.handle(self.now_ms, G, request)
 
     def finish(self, append: e.Append, error: ErrorCode) -> list[Effect]:
-        if error is ErrorCode.NONE:
+        if error in REPLICATED:
             self.keep(append.records)
+        if append.write_id in self.slow:
+            assert error is ErrorCode.NONE, "what is slow is in the log: nobody takes it back"
+            return self.groups.append_late(self.now_ms, G, append.write_id)
         return self.groups.append_finished(self.now_ms, G, append.write_id, error)
 
     def keep(self, records: tuple[CoordinatorRecord, ...]) -> None:
@@ -157,6 +170,7 @@ class Script:
 
     def reload(self) -> list[Effect]:
         self.groups = self.new_groups()
+        self.writes.clear()
         for key, value in self.log:
             record = decode_record(key, value)
             assert not isinstance(record, OffsetRecord | UnsupportedRecord)
