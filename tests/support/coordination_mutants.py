@@ -232,6 +232,14 @@ MUTANTS = [
         ("tests/unit/coordinator/consumer",),
     ),
     Mutant(
+        "who-relied-on-a-lost-write-is-told-with-the-next",
+        "one owner",
+        "coordinator/tidelog/coordinator/consumer/core.py",
+        "                write.answers += heir.answers\n                heir.answers = []\n",
+        "                pass\n",
+        ("tests/unit/coordinator/consumer",),
+    ),
+    Mutant(
         "a-slow-write-never-ends",
         "liveness of groups",
         "coordinator/tidelog/coordinator/runtime/pending_append.py",

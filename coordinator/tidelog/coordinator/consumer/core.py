@@ -323,14 +323,17 @@ class ConsumerCore:
         if write is None:
             return  # of a former life of the group
         if error not in REPLICATED:
-            self._take_back(write, write_id)
+            later = [self.writes[each] for each in sorted(self.writes) if each > write_id]
+            self._take_back(write, later)
+            for heir in later:  # what it was about to tell rests on the lost one
+                write.answers += heir.answers
+                heir.answers = []
         told = group_write_error(error)
         for answer in write.answers:
             self.effects.append(answer if error is ErrorCode.NONE else failed(answer, told))
 
-    def _take_back(self, lost: Write, write_id: int) -> None:
+    def _take_back(self, lost: Write, later: list[Write]) -> None:
         """As if it had not been: but what a later write replaced again stays as that one says."""
-        later = [self.writes[each] for each in sorted(self.writes) if each > write_id]
         for record in lost.before:
             heir = _first_change(later, record.key)
             if heir is None:
