@@ -21,6 +21,7 @@ def assert_sound(outcome: Outcome, faults: int) -> None:
     assert outcome.duplicated == []
     assert outcome.reordered == []
     assert outcome.failed == 0
+    assert outcome.missed == []
     assert len(outcome.gaps_s) == faults
     assert outcome.total > 0
 

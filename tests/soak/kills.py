@@ -5,7 +5,8 @@
 ``--pauses N`` stops the leader N times more, for 1 to 20 seconds each. The producer asks every
 200 ms who leads, which the table says; with ``--client-defaults`` only when librdkafka does so by
 itself, and the gaps are then also those of its back-off. The exit code is 1 if a
-record that was acknowledged is lost, if one is there twice, or if two changed places.
+record that was acknowledged is lost, if one is there twice, if two changed places, or if a node was
+stopped that did not lead.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def summary(what: str, outcome: Outcome, look_ms: int | None) -> str:
         f"{len(gaps_ms)} {what}: gap p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms, "
         f"max {gaps_ms[-1]:.0f} ms; {outcome.total} acknowledged, {len(outcome.lost)} lost, "
         f"{len(outcome.duplicated)} duplicated, {len(outcome.reordered)} reordered, "
-        f"{outcome.failed} failed, {len(outcome.unplaced)} of unknown offset; "
+        f"{outcome.failed} failed, {len(outcome.unplaced)} of unknown offset, "
+        f"{len(outcome.missed)} not the leader's; "
         f"{NOT_ASKING if look_ms is None else ASKING}"
     )
 

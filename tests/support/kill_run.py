@@ -18,6 +18,7 @@ from itertools import pairwise
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tidelog.chaos.faults.view import AdminView
 from tidelog.testing.local_cluster import LocalCluster
 
 TOPIC = "kills"
@@ -43,6 +44,8 @@ class Outcome:
     lost: list[tuple[int, int]] = field(default_factory=list)
     duplicated: list[tuple[int, int]] = field(default_factory=list)
     reordered: list[tuple[int, int]] = field(default_factory=list)
+    missed: list[int] = field(default_factory=list)
+    """Nodes that were stopped, and by then another led."""
 
     @property
     def total(self) -> int:
@@ -51,7 +54,7 @@ class Outcome:
 
     @property
     def is_sound(self) -> bool:
-        return not (self.lost or self.duplicated or self.reordered or self.failed)
+        return not (self.lost or self.duplicated or self.reordered or self.failed or self.missed)
 
 
 class SteadyProducer:
@@ -158,6 +161,8 @@ class Run:
         self._partitions = partitions
         self._say = say
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        # Any single node may have slept, and then names the leader of before its sleep.
+        self._view = AdminView(cluster.bootstrap, [topic])
         self.outcome = Outcome()
         self._producer = SteadyProducer(cluster.bootstrap, topic, partitions, look_ms)
 
@@ -172,6 +177,7 @@ class Run:
             yield
         finally:
             self._producer.stop()
+            self._view.close()
         self.outcome.failed = self._producer.failed
         self._compare()
 
@@ -191,8 +197,11 @@ class Run:
         victim = self._leader()
         self._producer.note_fault()
         self._cluster.pause(victim)
+        until = time.monotonic() + for_s
         try:
-            time.sleep(for_s)
+            if self._leader() != victim:  # asked at once, long before a session is over
+                self.outcome.missed.append(victim)
+            time.sleep(max(0.0, until - time.monotonic()))
         finally:
             self._cluster.resume(victim)
         gap_s = self._wait_for_ack()
@@ -212,11 +221,12 @@ class Run:
         return gap_s
 
     def _leader(self) -> int:
+        """Of partition 0, by the latest epoch that any node knows."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            partitions = self._admin.list_topics(self._topic, timeout=30).topics[self._topic]
-            if 0 in partitions.partitions and partitions.partitions[0].leader > 0:
-                return int(partitions.partitions[0].leader)
+            leader = self._view.leader_of(self._topic, 0)
+            if leader is not None:
+                return leader
             time.sleep(0.02)
         raise TimeoutError("partition 0 has no leader")
 
@@ -224,8 +234,7 @@ class Run:
         self._cluster.wait_until_serving(PATIENCE_S)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            topic = self._admin.list_topics(self._topic, timeout=30).topics[self._topic]
-            if all(len(p.isrs) == 3 for p in topic.partitions.values()):
+            if len(self._view.partitions()) == self._partitions and self._view.is_whole():
                 return
             time.sleep(0.05)
         raise TimeoutError(f"the ISR is not complete within {PATIENCE_S:g} s")
