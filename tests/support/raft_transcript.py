@@ -301,6 +301,8 @@ class Script:
                 return self._start(words, set(flags))
             case "advance":
                 return self._advance(float(flags[0]))
+            case "live":
+                return self._live(float(flags[0]))
             case "late-tick":
                 due_ms = self.now_ms + self.settings.tick_interval_ms
                 self.now_ms = due_ms + float(flags[0])
@@ -391,6 +393,18 @@ class Script:
             passed += self.settings.tick_interval_ms
             self.now_ms += self.settings.tick_interval_ms
             lines += [f"+{passed:.0f} {line}" for line in self._step(ev.Tick(self.now_ms))]
+        return lines
+
+    def _live(self, duration_ms: float) -> list[str]:
+        """As a shell does: a tick whenever the machine wants one, whether it brings anything."""
+        assert self.node is not None
+        lines: list[str] = []
+        start_ms, end_ms = self.now_ms, self.now_ms + duration_ms
+        while (due_ms := self.node.next_tick_ms()) <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            at = f"+{self.now_ms - start_ms:.0f} "
+            lines += [at + line for line in self._step(ev.Tick(due_ms)) or ["(nothing)"]]
+        self.now_ms = end_ms
         return lines
 
     def _step(self, event: ev.Event) -> list[str]:

@@ -310,13 +310,17 @@ class LeaderPartition:
 
         ``heard_ms``: any message on a broker's stream. Asked of every partition twice a second.
         """
-        since_ms = now_ms - self.settings.session_timeout_ms
+        since_ms, end = now_ms - self.settings.session_timeout_ms, self.end
+        is_all_well = len(self._maximal_isr) > len(self.remotes)
         for broker, remote in self.remotes.items():
             remote.is_following = (
-                remote.heard_ms >= since_ms or heard_ms.get(broker, NEVER_MS) >= since_ms
+                heard_ms.get(broker, NEVER_MS) >= since_ms or remote.heard_ms >= since_ms
             )
+            is_all_well = is_all_well and remote.is_following and remote.flushed_end >= end
         if self._pending is not None or now_ms < self._quiet_until_ms:
             return False
+        if is_all_well:  # as nearly always, on a node with thousands of partitions
+            return self._unsent is not None
         out = {
             broker
             for broker in self.state.isr

@@ -34,21 +34,21 @@ class HeartbeatLink:
         *,
         make: MakeHeartbeat,
         on_answer: OnAnswer,
-        interval_ms: Callable[[], float],
+        pause_ms: Callable[[], float],
         session_ms: float,
     ) -> None:
         self._peers = peers
         self._controller = controller
         self._make = make
         self._on_answer = on_answer
-        self._interval_ms = interval_ms
+        self._pause_ms = pause_ms
         self._session_ms = session_ms
         self._beat_now = asyncio.Event()
         self.problem: str | None = "it has not answered yet"
         """Why there is no answer; None while there is."""
 
     def beat(self) -> None:
-        """Do not wait for the end of the interval."""
+        """Do not wait for the end of the pause."""
         self._beat_now.set()
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class HeartbeatLink:
             self._beat_now.clear()
             stream.offer(self._make())  # one that finds no room is made up for by the next
             try:
-                async with asyncio.timeout(self._interval_ms() / 1000):
+                async with asyncio.timeout(self._pause_ms() / 1000):
                     await self._beat_now.wait()
             except TimeoutError:
                 continue

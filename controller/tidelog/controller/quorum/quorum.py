@@ -1,9 +1,10 @@
 """One member of the metadata quorum: the Raft machine with a disk, peers and a state machine.
 
-Owner task: ``_own`` feeds the machine one event after the other, ticks behind whatever messages are
-waiting, and applies what is committed. A proposal alone steps the machine from its caller's task,
-because its caller wants to know at once where it stands. No step waits for anything: writes go to
-the ``DiskWriter``, messages to ``Links``, snapshots to ``snapshot_work``.
+Owner task: ``_own`` feeds the machine one event after the other, ticks it when it wants to be
+ticked, behind whatever messages are waiting, and applies what is committed. A proposal alone steps
+the machine from its caller's task, because its caller wants to know at once where it stands. No
+step waits for anything: writes go to the ``DiskWriter``, messages to ``Links``, snapshots to
+``snapshot_work``.
 
 Whatever makes going on unsafe (a broken invariant, an error of the metadata directory, a record
 that this node does not understand) stops the member at once and for good, and ``on_fatal`` is
@@ -233,8 +234,8 @@ class Quorum:
 
     async def _own(self) -> None:
         clock, interval_ms = self._ports.clock, self._settings.raft.tick_interval_ms
-        due_ms = clock.monotonic_ms() + interval_ms
         while self._failure is None:
+            due_ms = self._node.next_tick_ms()
             is_busy = self._applier.has_backlog or len(self._inbox) > 0
             await self._inbox.wait(0.0 if is_busy else due_ms - clock.monotonic_ms())
             self._drain_inbox()
@@ -245,9 +246,6 @@ class Quorum:
                 self._drain_inbox()
             if now_ms >= due_ms:
                 self._step(Tick(due_ms))
-                due_ms += interval_ms
-                if due_ms < now_ms:
-                    due_ms = now_ms + interval_ms
                 self._look_around()
             self._apply_some()
 

@@ -10,8 +10,9 @@ from tidelog.controller.quorum.store import StoreSettings
 from tidelog.controller.raft.model import Settings as RaftSettings
 from tidelog.kernel.settings import Settings
 
-_TICK_INTERVAL_MS: Final = 50.0
-"""An idle node should sleep; a third of the heartbeat interval is often enough."""
+_HEARTBEATS_PER_TIMEOUT: Final = 4
+"""One that is late, or lost with its stream, must not cost the leader its followers; but each one
+wakes two nodes up, and an idle node should sleep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,9 @@ class QuorumSettings:
         )
         return cls(
             raft=RaftSettings(
-                tick_interval_ms=_TICK_INTERVAL_MS,
+                # A leader has nothing else to do in between, and others wait for it.
+                tick_interval_ms=election_timeout_ms / _HEARTBEATS_PER_TIMEOUT,
+                heartbeat_interval_ms=election_timeout_ms / _HEARTBEATS_PER_TIMEOUT,
                 election_timeout_ms=election_timeout_ms,
                 check_quorum_ms=1.5 * election_timeout_ms,
             ),

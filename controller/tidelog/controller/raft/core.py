@@ -131,6 +131,14 @@ class Core:
         return self._clock.real_ms
 
     @property
+    def last_tick_ms(self) -> float:
+        return self._clock.last_tick_ms
+
+    def in_real_time(self, deadline_ms: float) -> float:
+        """When a deadline comes if nothing more is lost in stalls."""
+        return deadline_ms + self.real_ms - self.now_ms
+
+    @property
     def key(self) -> ReplicaKey:
         return self.identity.key
 

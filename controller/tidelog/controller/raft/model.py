@@ -155,6 +155,7 @@ class Settings:
     """Times in milliseconds, sizes in bytes; the defaults are those of a production cluster."""
 
     tick_interval_ms: float = 20.0
+    """The longest time between two ticks; a step that is later than two of these shows a stall."""
     heartbeat_interval_ms: float = 150.0
     election_timeout_ms: float = 1000.0
     """A follower waits one to two of these in silence; its lease lasts one."""

@@ -3,8 +3,8 @@
 The node does no I/O and reads no clock. Its shell owns it, feeds it events one at a time, and
 carries out what comes back, in order. What the shell owes:
 
-- ticks about every ``Settings.tick_interval_ms``, with the time each was due, and behind whatever
-  messages are already waiting (DESIGN, 2.3);
+- a tick at ``next_tick_ms``, with the time it was due, and behind whatever messages are already
+  waiting (DESIGN, 2.3);
 - disk writes in the order of their numbers, and ``Persisted`` only for what is fsynced;
 - on ``BrokenInvariant``: stop the node.
 
@@ -16,7 +16,7 @@ transitions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from tidelog.controller.raft import (
     election,
@@ -71,11 +71,21 @@ from tidelog.controller.raft.model import (
     Voters,
 )
 from tidelog.controller.raft.progress import Progress
-from tidelog.controller.raft.roles import Leader, Learner, Resigned, Role, Unattached
+from tidelog.controller.raft.roles import (
+    Following,
+    Leader,
+    Learner,
+    Resigned,
+    Role,
+    Unattached,
+)
 from tidelog.controller.raft.stall_clock import StallClock
 from tidelog.controller.raft.validation import find_fault
 from tidelog.kernel.ids import NodeId, Offset
 from tidelog.kernel.ports import Random
+
+_LEAST_TICK_MS: Final = 1.0
+"""A deadline that was missed by a rounding error is met a moment later, and not in a busy loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +174,34 @@ class RaftNode:
                 assert_never(event)
         return self._core.end_step()
 
+    def next_tick_ms(self) -> float:
+        """When it wants to be ticked: at its next deadline, and every so often all the same.
+
+        Any step may move it, in either direction.
+        """
+        core = self._core
+        due_ms = min(core.last_tick_ms + core.settings.tick_interval_ms, self._deadline_ms())
+        return max(due_ms, core.last_tick_ms + _LEAST_TICK_MS)
+
+    def _deadline_ms(self) -> float:
+        core = self._core
+        match core.role:
+            case Leader(heartbeat_due_ms=due_ms):
+                return due_ms
+            case Learner(following=Following(lease_until_ms=due_ms)):
+                pass
+            case Learner(hello_due_ms=due_ms):
+                pass
+            case Unattached(hello_due_ms=due_ms) if self._awaits_founders():
+                pass
+            case role:
+                due_ms = role.deadline_ms
+        return core.in_real_time(due_ms)
+
+    def _awaits_founders(self) -> bool:
+        """Whether the very first election has to wait for others."""
+        return self._core.log.is_empty and not self._core.may_stand
+
     @property
     def term(self) -> Term:
         return self._core.state.term
@@ -212,7 +250,7 @@ class RaftNode:
                 leader.tick(self._core, role)
             case Learner() as role:
                 founding.tick_learner(self._core, role)
-            case Unattached() as role if self._core.log.is_empty and not self._core.may_stand:
+            case Unattached() as role if self._awaits_founders():
                 founding.tick_founder(self._core, role)
             case role:
                 election.tick_voter(self._core, role)

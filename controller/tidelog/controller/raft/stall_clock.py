@@ -28,6 +28,10 @@ class StallClock:
     def running_ms(self) -> float:
         return self._now_ms - self._lost_ms
 
+    @property
+    def last_tick_ms(self) -> float:
+        return self._last_tick_ms
+
     def observe(self, now_ms: float) -> None:
         """Called at every event, before it is judged."""
         gap_ms = now_ms - self._now_ms

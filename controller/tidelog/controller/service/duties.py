@@ -30,8 +30,10 @@ from tidelog.controller.service.absences import replicas_to_restart
 from tidelog.controller.service.controller import Basis, Cause, Controller
 from tidelog.kernel.ids import NodeId
 
-TICK_MS: Final = 100.0
-"""The longest time between two ticks; deadlines are met exactly."""
+TICK_MS: Final = 250.0
+"""The longest time between two ticks; deadlines are met exactly. It is shorter than the grace of a
+stream, so that a deadline that comes up between two ticks is seen in time."""
+_SHORTEST_TICK_MS: Final = 100.0
 LATE_MS: Final = 50.0
 """A tick that is later than this shows that the loop was stalled."""
 DRAIN_MS: Final = 50.0
@@ -60,6 +62,8 @@ class Duties:
         self._clock = controller.clock
         self._fencing: dict[NodeId, asyncio.Task[None]] = {}
         settings = controller.policy.settings
+        grace_ms = float(settings.get_int("broker.stream.grace.ms"))
+        self._tick_ms = min(TICK_MS, max(grace_ms, _SHORTEST_TICK_MS))
         self._idle_ms = float(settings.get_int("metadata.max.idle.interval.ms"))
         self._absence_ms = float(settings.get_int("compaction.absent.replica.max.ms"))
         self._chores = [
@@ -86,7 +90,7 @@ class Duties:
                 self._begin_to_fence(lost, tasks)
             now_ms = self._clock.monotonic_ms()
             deadline_ms = liveness.next_deadline_ms()
-            due_ms = now_ms + TICK_MS
+            due_ms = now_ms + self._tick_ms
             if deadline_ms is not None:
                 due_ms = min(due_ms, max(deadline_ms, now_ms + 1))
             if await self._wait_for_election((due_ms - now_ms) / 1000):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -93,6 +94,33 @@ def test_a_broker_heartbeats_before_it_registers() -> None:
             await broker.client.allocate_producer_ids()
 
     simulate(scenario)
+
+
+def test_one_moment_for_the_heartbeats_to_all_controllers() -> None:
+    """Each link has a time of its own to open, and yet they wake the broker up only once."""
+
+    async def scenario(cluster: SimCluster) -> list[float]:
+        await cluster.start(11)
+        client = cluster.brokers[11].client
+        made = client._heartbeat
+        beats: list[float] = []
+
+        def heartbeat() -> pb.HeartbeatRequest:
+            beats.append(cluster.now_ms())
+            return made()
+
+        for number, link in enumerate(client._links.values()):
+            link._make = heartbeat
+            cluster.network.reset(11, number + 1)
+            await asyncio.sleep(0.13)
+        beats.clear()
+        await asyncio.sleep(2)
+        return beats
+
+    beats = simulate(scenario)
+    moments = sorted(set(beats))
+    assert [beats.count(moment) for moment in moments] == [3, 3, 3, 3]
+    assert [later - earlier for earlier, later in pairwise(moments)] == [500, 500, 500]
 
 
 def test_only_the_active_controller_unfences() -> None:
