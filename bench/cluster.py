@@ -4,7 +4,8 @@ Goals are Apache Kafka 4.3.1's figures on two cores, measured the same way, or t
 where it has set one. Kafka leaves flushing to the system, so that its figures are held against
 those of the page-cache policy; those with fsync are beside them. The client runs on the same cores
 as the nodes, here as there. To measure another cluster with the same client:
-`python -m bench.cluster --bootstrap HOST:PORT`.
+`python -m bench.cluster --bootstrap HOST:PORT`. `make bench-cluster ARGS=--idle` takes half a
+minute and measures only what needs no load.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.start import await_first_answer
 from bench.table import Row, report
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -254,10 +256,7 @@ def started() -> Iterator[tuple[LocalCluster, float]]:
     cluster = LocalCluster(3, settings=DELETE_SOON)
     cluster.start()
     try:
-        create(cluster.bootstrap, "first", 1, {})
-        client = producer(cluster.bootstrap, "all")
-        client.produce("first", b"x")
-        client.flush(30)
+        await_first_answer(cluster.bootstrap, replicas=3)
         yield cluster, time.perf_counter() - start
     finally:
         cluster.stop()
@@ -285,18 +284,34 @@ def bench_peer(bootstrap: str, seconds: float) -> Iterator[Row]:
 
 
 def bench_own(seconds: float) -> Iterator[Row]:
+    yield from bench_loaded(seconds)
+    settle()
+    with started() as (cluster, _):
+        yield from bench_idle(cluster)
+
+
+def bench_started() -> Iterator[Row]:
+    """What needs no load: the start, and what nodes use that have nothing to do."""
+    with started() as (cluster, first_answer_s):
+        yield from rows_of_start(cluster, first_answer_s)
+        yield from bench_idle(cluster)
+
+
+def rows_of_start(cluster: LocalCluster, first_answer_s: float) -> Iterator[Row]:
+    memory_mb = max(map(resident_mb, process_ids(cluster)))
+    yield Row("start to the first acks=all answer", first_answer_s, "s", 1.5, "lower")
+    yield Row("idle memory per node", memory_mb, "MB", 80, "lower")
+
+
+def bench_loaded(seconds: float) -> Iterator[Row]:
     with started() as (cluster, first_answer_s):
         pids = process_ids(cluster)
-        yield Row("start to the first acks=all answer", first_answer_s, "s", 1.5, "lower")
-        yield Row("idle memory per node", max(map(resident_mb, pids)), "MB", 80, "lower")
+        yield from rows_of_start(cluster, first_answer_s)
         for policy in (PAGE_CACHE, FSYNC):
             yield from bench_latency(cluster.bootstrap, policy, seconds)
         yield from bench_throughput(cluster.bootstrap, [PAGE_CACHE, FSYNC], seconds)
         loaded_mb = max(map(resident_mb, pids))
         yield Row("memory after load per node", loaded_mb, "MB", 770, "lower")
-    settle()
-    with started() as (cluster, _):
-        yield from bench_idle(cluster)
 
 
 def main() -> int:
@@ -306,14 +321,21 @@ def main() -> int:
         "--seconds", type=float, default=SECONDS, help="how long each load lasts; if not the "
         "default, results are printed and not kept"
     )  # fmt: skip
+    parser.add_argument(
+        "--idle", action="store_true", help="measure only what needs no load; results are not kept"
+    )
     options = parser.parse_args()
     bootstrap, seconds = options.bootstrap, options.seconds
+    if options.idle:
+        measured = bench_started()
+    else:
+        measured = bench_own(seconds) if bootstrap is None else bench_peer(bootstrap, seconds)
     rows: list[Row] = []
-    for row in bench_own(seconds) if bootstrap is None else bench_peer(bootstrap, seconds):
+    for row in measured:
         print(f"{row.name}: {row.value:,.1f} {row.unit}", flush=True)
         rows.append(row)
     name = "cluster" if bootstrap is None else "cluster_peer"
-    report(name, rows, is_kept=seconds == SECONDS)
+    report(name, rows, is_kept=seconds == SECONDS and not options.idle)
     return 0
 
 

@@ -231,6 +231,9 @@ def phases_of_three_nodes() -> Iterator[Row]:
 
 
 def await_first_answer(bootstrap: str, replicas: int) -> None:
+    """By a producer that is not idempotent: librdkafka gives up its first connection as soon as it
+    knows the brokers, finds none to ask for a producer id, and asks again half a second later by a
+    timer of its own, whatever the cluster does."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
