@@ -1,4 +1,8 @@
-"""One cluster and one session for all tests here: either takes seconds to start."""
+"""One cluster and one session for all tests here: either takes seconds to start.
+
+``TIDELOG_SPARK_MASTER`` is another place for Spark's tasks than this process, such as
+``local-cluster[2,1,1024]``; ``TIDELOG_SPARK_BOOTSTRAP`` is another cluster, such as Apache Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,14 @@ SETTINGS = {
 }
 
 
+MASTER = os.environ.get("TIDELOG_SPARK_MASTER", "local[2]")
+OTHERS = os.environ.get("TIDELOG_SPARK_BOOTSTRAP")
+
+
 @pytest.fixture(scope="session")
 def cluster(require: Callable[[str], None]) -> Iterator[LocalCluster]:
+    if OTHERS is not None:
+        pytest.skip("looks into the nodes of a cluster of its own")
     require("java")
     pytest.importorskip("pyspark", reason="pyspark is missing; make test-spark installs it")
     with LocalCluster(3, settings=SETTINGS) as running:
@@ -29,18 +39,27 @@ def cluster(require: Callable[[str], None]) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(scope="session")
-def topics(cluster: LocalCluster) -> Topics:
-    return Topics(cluster.bootstrap, AdminClient({"bootstrap.servers": cluster.bootstrap}))
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    if OTHERS is not None:
+        return OTHERS
+    running: LocalCluster = request.getfixturevalue("cluster")
+    return running.bootstrap
 
 
 @pytest.fixture(scope="session")
-def spark(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def topics(bootstrap: str) -> Topics:
+    return Topics(bootstrap, AdminClient({"bootstrap.servers": bootstrap}))
+
+
+@pytest.fixture(scope="session")
+def spark(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     scratch: Path = tmp_path_factory.mktemp("spark")
+    os.environ["SPARK_WORKER_DIR"] = str(scratch / "workers")  # else below the installed package
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(MASTER)
         .appName("tidelog tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
