@@ -11,6 +11,12 @@ from typing import Any
 
 import pytest
 from spark_topics import Topics
+from typer.testing import CliRunner
+
+from tidelog.chaos.history import RunEnd, RunHeader
+from tidelog.chaos.history_file import HistoryWriter
+from tidelog.cli import pipeline
+from tidelog.cli.pipeline_commands import app
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -53,6 +59,55 @@ def test_an_archive_is_made_on_executors_of_their_own_and_audited(
     assert found.returncode == 1, found.stderr[-3000:]
     assert "PROBLEM" in found.stdout and "belongs to no commit" in found.stdout
     assert found.stderr.splitlines()[-1] == "the archive differs: 1 problems"
+
+
+class Kept:
+    """The session of all tests, which no command may stop; making one takes ten seconds."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
+def test_each_other_job_is_a_command(
+    spark: Any, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "make_session", lambda *_, **__: Kept(spark))
+    orders, copy, sums = (topics.create(2, retention_ms="-1") for _ in range(3))
+    values = [b'{"amount": %d}' % number for number in range(100)]
+    topics.fill(orders, values, key=b"k", timestamp_ms=1_700_000_040_000)
+    topics.fill(orders, [b'{"amount": 0}'], timestamp_ms=1_700_000_400_000)
+
+    def told(*words: object) -> dict[str, Any]:
+        done = CliRunner().invoke(app, [*map(str, words), "--json"])
+        assert done.exit_code == 0, (done.output, done.exception)
+        summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        assert (summary["job"], summary["problems"]) == (words[0], [])
+        return summary
+
+    there = "-b", topics.bootstrap
+    found = told("snapshot", orders, "--output", tmp_path / "snapshot", *there)
+    assert (found["records"], found["keys"], found["records_without_key"]) == (101, 1, 1)
+    state = "--state", tmp_path / "state"
+    assert told("replay", orders, "--to", copy, *state, *there)["records"] == 101
+    assert told("replay", orders, "--to", copy, *state, *there)["records"] == 0
+    assert told("audit", orders, copy, *there)["records_on_the_right"] == 101
+    how = "--schema", "amount LONG", "--metric", "total=sum(amount)"
+    place = "--checkpoint", tmp_path / "checkpoint"
+    assert told("aggregate", orders, "--to", sums, *how, *place, *there)["windows_written"] == 1
+    history = tmp_path / "history.jsonl"
+    writer = HistoryWriter(history)
+    writer.note(
+        RunHeader(1, "tidelog chaos run", "local", "mixed", (), 1.0, "2025-06-01T00:00:00Z")
+    )
+    writer.note(RunEnd(1.0, False, ()))
+    writer.close()
+    told("verify", history)
 
 
 @pytest.mark.parametrize(
