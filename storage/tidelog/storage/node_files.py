@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from crc32c import crc32c
+
 from tidelog.kernel.ids import (
     ZERO_UUID,
     BrokerEpoch,
@@ -39,6 +41,7 @@ FIRST_FREE_DIRECTORY_ID: Final = 100
 NO_DIRECTORY_ID: Final = DirectoryId(ZERO_UUID)
 NO_BROKER_EPOCH: Final = BrokerEpoch(-1)
 
+_CHECKSUM_MARK: Final = b"#crc32c="
 _VERSION_KEY: Final = "version"
 _CLUSTER_KEY: Final = "cluster.id"
 _DIRECTORY_KEY: Final = "directory.id"
@@ -151,13 +154,36 @@ def java_date(timestamp_ms: int) -> str:
 
 
 def read_meta_properties(disk: Disk, path: str) -> MetaProperties:
-    return decode_meta_properties(disk.read(path), path)
+    return decode_meta_properties(_verified(disk.read(path), path), path)
 
 
 def write_meta_properties(
     disk: Disk, path: str, meta: MetaProperties, written_ms: TimestampMs | None = None
 ) -> None:
-    write_atomically(disk, path, encode_meta_properties(meta, written_ms))
+    """With a checksum in a comment on top: Kafka, which has none, reads over it."""
+    data = encode_meta_properties(meta, written_ms)
+    write_atomically(disk, path, _checksum_line(data) + data)
+
+
+def _checksum_line(data: bytes) -> bytes:
+    return b"%s%08x\n" % (_CHECKSUM_MARK, crc32c(data))
+
+
+def _verified(data: bytes, path: str) -> bytes:
+    """What the checksum covers; files of Apache Kafka are taken as they are.
+
+    A node that read another cluster's id from a damaged file would send away, for good, whoever
+    asks it.
+    """
+    if not data.startswith(_CHECKSUM_MARK):
+        return data
+    line, _, rest = data.partition(b"\n")
+    if line + b"\n" != _checksum_line(rest):
+        raise CorruptNodeFile(
+            f"{path} was damaged or edited: its checksum is not that of its first line; put the"
+            " right ids in, as the other nodes and directories have them, and remove that line"
+        )
+    return rest
 
 
 def verify_same_cluster(found: Sequence[tuple[str, MetaProperties]]) -> None:

@@ -81,6 +81,30 @@ def test_meta_properties_are_written_and_read(tmp_path: Path) -> None:
     assert read_meta_properties(DISK, path) == odd
 
 
+def test_every_flipped_bit_of_meta_properties_is_noticed_or_harmless(tmp_path: Path) -> None:
+    """Found by a seed: a controller took a damaged file's cluster id for its own."""
+    path = tmp_path / "meta.properties"
+    write_meta_properties(DISK, str(path), meta())
+    sound = path.read_bytes()
+    refused = 0
+    for bit in range(8 * len(sound)):
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            assert read_meta_properties(DISK, str(path)) == meta()
+        except CorruptNodeFile as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused >= 8 * (len(sound) - len("#crc32c="))
+
+
+def test_meta_properties_of_apache_kafka_need_no_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "meta.properties"
+    path.write_bytes(encode_meta_properties(meta()))
+    assert read_meta_properties(DISK, str(path)) == meta()
+
+
 def test_files_of_older_versions() -> None:
     found = decode_meta_properties(b"version=0\nbroker.id=3\ncluster.id=abc\n", "f")
     assert found == MetaProperties("abc", NodeId(3), NO_DIRECTORY_ID, version=0)
