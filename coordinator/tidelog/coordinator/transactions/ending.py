@@ -71,11 +71,13 @@ def end_transaction(core: TransactionCore, request: EndTxn) -> None:
 
 
 def _is_retry(core: TransactionCore, request: EndTxn) -> bool:
-    """Whether the epoch is the one that this id's last end left behind."""
+    """Whether the epoch is the one that this id's last end left behind.
+
+    Also while the next change is under way, such as completion: the sender comes again then. To
+    call it fenced would end a producer for good whose answer was lost at the wrong moment.
+    """
     value = core.value
-    if core.pending is not None or not bumps_epoch(
-        min(value.client_version, request.client_version)
-    ):
+    if not bumps_epoch(min(value.client_version, request.client_version)):
         return False
     is_exchanged = (
         request.producer_id == value.previous_producer_id

@@ -309,6 +309,18 @@ def test_with_version_2_every_end_begins_an_epoch_that_the_markers_carry() -> No
     assert desk.state() is S.ONGOING
 
 
+def test_a_retry_is_not_called_fenced_while_completion_is_written() -> None:
+    desk = at(4, state=S.ONGOING, version=NEW, is_prompt=False)
+    retry = e.EndTxn(0, ProducerId(7), ProducerEpoch(4), committed=True, client_version=NEW)
+    desk.ask("tx", retry)
+    desk.written()
+    desk.marked()
+    assert desk.appends, "completion is under way"
+    assert desk.ask("tx", retry) == e.EndResult(E.CONCURRENT_TRANSACTIONS)
+    desk.written()
+    assert desk.ask("tx", retry) == e.EndResult(E.NONE, ProducerId(7), ProducerEpoch(5))
+
+
 def test_before_that_the_epoch_stays() -> None:
     desk = TransactionDesk()
     desk.init()
