@@ -57,7 +57,6 @@ def spark(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     from pyspark.sql import SparkSession
 
     scratch: Path = tmp_path_factory.mktemp("spark")
-    os.environ["SPARK_WORKER_DIR"] = str(scratch / "workers")  # else below the installed package
     session = (
         SparkSession.builder.master(MASTER)
         .appName("tidelog tests")

@@ -23,12 +23,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 BIN = Path(sys.executable).parent
 
 
-def run(*command: object, scratch: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(*command: object) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_WORKER_DIR": str(scratch),  # executors would write below the installed package
     }
     words = [str(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, timeout=400, env=environment)
@@ -46,7 +45,7 @@ def test_an_archive_is_made_on_executors_of_their_own_and_audited(
         BIN / "spark-submit", "--master", "local-cluster[2,1,1024]",
         "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1",
         script, "archive", topic, "--lake", lake, "-b", topics.bootstrap,
-        "--metrics-file", metrics, "--json", scratch=tmp_path / "workers",
+        "--metrics-file", metrics, "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

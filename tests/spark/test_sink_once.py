@@ -79,11 +79,7 @@ class Drivers:
             text=True,
             start_new_session=True,
             cwd=self.place,
-            env={
-                **os.environ,
-                "TIDELOG_TEST_FAULTS": str(self.faults),
-                "SPARK_WORKER_DIR": str(self.place / "workers"),
-            },
+            env={**os.environ, "TIDELOG_TEST_FAULTS": str(self.faults)},
         )
         self.started.append(driver)
         return driver
