@@ -4,7 +4,8 @@ Three nodes on this machine, asked over plain connections, so that the client co
 rebalance is measured from the moment at which one more member joins a stable group to the moment at
 which the last member has its assignment. The load is a failover: ten thousand groups with ten
 offsets each are committed, a node is killed, and the clock stops when groups of all partitions are
-answered again.
+answered again. The assignors of the consumer protocol are called as the coordinator calls them,
+with what a thousand members had before.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import Any, Final
 
 from bench.table import Row, report
 from tidelog.coordinator.partitioning import coordinator_partition
+from tidelog.coordinator.server_assignors import SERVER_ASSIGNORS, AssignorMember, Shares
 from tidelog.kernel.addresses import SocketAddress
+from tidelog.kernel.ids import Uuid
 from tidelog.testing.local_cluster import LocalCluster
 from tidelog.wire.protocol.apis import APIS, ApiKey
 from tidelog.wire.protocol.frames import SIZE_BYTES, parse_response_header, read_frame_size
@@ -38,6 +41,9 @@ COMMITTERS: Final = 64
 COMMIT_S: Final = 5.0
 MEMBERS: Final = (3, 30, 300)
 LOAD_GOAL_S: Final = 10.0
+ASSIGNED_MEMBERS: Final = 1_000
+ASSIGNED_TOPICS: Final = 100
+ASSIGN_GOAL_S: Final = 1.0
 MEMORY_GOAL_KB: Final = 4.0
 SESSION_MS: Final = 30_000
 _MEMBER_ID_REQUIRED: Final = 79
@@ -318,6 +324,42 @@ async def answered(client: Client, groups: Iterable[str], victim: int) -> None:
         await asyncio.sleep(0.02)
 
 
+# --- the assignors ------------------------------------------------------------------------
+
+
+def assignor_rows() -> Iterable[Row]:
+    """10,000 partitions of 100 topics, re-assigned when members leave and join."""
+    topics = [Uuid(number.to_bytes(16, "big")) for number in range(1, ASSIGNED_TOPICS + 1)]
+    counts = dict.fromkeys(topics, 100)
+    everything = frozenset(topics)
+    alike = [everything] * ASSIGNED_MEMBERS
+    half, rest = frozenset(topics[: ASSIGNED_TOPICS // 2]), frozenset(topics[10:])
+    unlike = [(everything, half, rest)[number % 3] for number in range(ASSIGNED_MEMBERS)]
+    for name, kinds, first, then in (
+        ("uniform", alike, ASSIGNED_MEMBERS, ASSIGNED_MEMBERS - 1),
+        ("uniform", alike, ASSIGNED_MEMBERS // 2, ASSIGNED_MEMBERS),
+        ("uniform", unlike, ASSIGNED_MEMBERS, ASSIGNED_MEMBERS - 1),
+        ("uniform", unlike, ASSIGNED_MEMBERS // 2, ASSIGNED_MEMBERS),
+        ("range", alike, ASSIGNED_MEMBERS, ASSIGNED_MEMBERS - 1),
+    ):
+        assign = SERVER_ASSIGNORS[name]
+        had = assign(counts, _members(kinds[:first], {}))
+        members = _members(kinds[:then], had)
+        began = time.perf_counter()
+        assign(counts, members)
+        took_s = time.perf_counter() - began
+        wants = "alike" if kinds is alike else "unlike"
+        what = f"{name} re-assigns 10,000 partitions, {wants}, {first} to {then} members"
+        yield Row(what, took_s, "s", ASSIGN_GOAL_S, "lower")
+
+
+def _members(kinds: Sequence[frozenset[Uuid]], had: Shares) -> list[AssignorMember]:
+    return [
+        AssignorMember(f"member-{number:04}", topics, None, had.get(f"member-{number:04}", {}))
+        for number, topics in enumerate(kinds)
+    ]
+
+
 async def measure(cluster: LocalCluster) -> list[Row]:
     client = Client(cluster.bootstrap)
     first = await Link.to(SocketAddress.parse(cluster.bootstrap.split(",")[0]))
@@ -341,7 +383,7 @@ def main() -> int:
     with LocalCluster(3, settings=settings) as cluster:
         rows = asyncio.run(measure(cluster))
         cluster.kill_all()
-    report("groups", rows)
+    report("groups", [*rows, *assignor_rows()])
     return 0
 
 
