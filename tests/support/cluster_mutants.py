@@ -40,6 +40,14 @@ MUTANTS = [
         (_TRANSCRIPTS,),
     ),
     Mutant(
+        "the-first-batch-may-have-any-sequence",
+        "what is acknowledged is kept: a retry behind it counts as written, for librdkafka",
+        _LOG,
+        "is_first=self.end_offset == 0",
+        "is_first=False",
+        ("tests/unit/storage/test_storage_hazards.py",),
+    ),
+    Mutant(
         "cut-to-the-leaders-end-of-another-epoch",
         "hazard 2",
         _FOLLOWER,

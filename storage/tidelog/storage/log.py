@@ -183,7 +183,9 @@ class Log(CompactableLog):
             return accepted
         header = accepted.header
         if header.producer_id >= 0:
-            outcome = self.producers.states.check(header, is_sequenced=origin is Origin.CLIENT)
+            outcome = self.producers.states.check(
+                header, is_sequenced=origin is Origin.CLIENT, is_first=self.end_offset == 0
+            )
             if isinstance(outcome, Duplicate):
                 return Appended(
                     outcome.first_offset, outcome.last_offset, outcome.timestamp, is_duplicate=True

@@ -130,14 +130,20 @@ class ProducerStates:
     # Checks of what has not been appended yet.
 
     def check(
-        self, header: BatchHeader, *, is_sequenced: bool = True
+        self, header: BatchHeader, *, is_sequenced: bool = True, is_first: bool = False
     ) -> Duplicate | ErrorCode | None:
         """Whether a client's batch may be appended: None if so. Nothing changes.
 
         What a coordinator writes in a producer's name has no sequence (``is_sequenced``).
+        ``is_first``: nobody ever wrote to this log, so that no producer can be forgotten.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
+            if is_first and is_sequenced and header.base_sequence > 0:
+                # Those before it were refused a moment ago, when this was no leader yet, and are on
+                # their way again. Behind this one they would be out of order, which librdkafka
+                # takes for "written before" and acknowledges: they would be lost.
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             # Expired or deleted with old segments, so that any sequence may be next (KIP-360).
             return None
         if not is_sequenced:

@@ -214,6 +214,16 @@ def test_what_may_follow(sent: BatchHeader, expected: ErrorCode | None) -> None:
     assert states_after(*TEN_BATCHES).check(sent) == expected
 
 
+def test_the_first_batch_of_a_log_begins_a_sequence() -> None:
+    """Else a batch that was refused just before, by a leader to be, is lost behind it."""
+    states = ProducerStates()
+    later, first = batch(0, seq=1), batch(0, seq=0)
+    assert states.check(later, is_first=True) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert states.check(first, is_first=True) is None
+    assert states.check(batch(0, seq=-1), is_sequenced=False, is_first=True) is None
+    assert states.check(later) is None, "in an older log it may be of a producer long forgotten"
+
+
 def test_an_old_epoch_is_fenced_before_its_sequence_is_looked_at() -> None:
     states = states_after(batch(0, epoch=3, seq=0), batch(1, epoch=3, seq=1))
     for seq in (0, 1, 2, 9):

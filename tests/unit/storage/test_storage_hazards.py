@@ -622,6 +622,13 @@ def test_24_any_of_the_last_five_batches_is_found_again_after_a_restart(
     assert resend(log, 9) == Appended(end, end, TimestampMs(-1))
 
 
+def test_24_a_batch_does_not_overtake_those_that_a_leader_to_be_refused() -> None:
+    log = new_log(SimDisk())
+    early = resend(log, 1)
+    assert isinstance(early, Rejected) and early.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [isinstance(resend(log, number), Appended) for number in (0, 1)] == [True, True]
+
+
 def test_25_retention_changes_no_answer_about_duplicates() -> None:
     disk = SimDisk()
     log = new_log(disk)
