@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from client_kits import CODECS, KITS, Kcat, Kit, Refused, Sent
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import until
 
 from tidelog.testing.local_cluster import LocalCluster
 
@@ -53,11 +55,19 @@ def make_topic(cluster: LocalCluster, name: str, partitions: int = 1, **configs:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     named = {key.replace("_", "."): value for key, value in configs.items()}
     admin.create_topics([NewTopic(name, partitions, 3, config=named)])[name].result(30)
-    # Whom the others call leader need not know it yet, and then drops what is sent with acks=0.
     asking = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none"})
     for partition in range(partitions):
-        assert asking.get_watermark_offsets(TopicPartition(name, partition), timeout=30) == (0, 0)
+        place = TopicPartition(name, partition)
+        until(partial(is_led, asking, place), f"the leader of {place} knows that it is")
     asking.close()
+
+
+def is_led(asking: Consumer, place: TopicPartition) -> bool:
+    """Whom the others call leader need not know it yet, and then drops what acks=0 sends."""
+    try:
+        return asking.get_watermark_offsets(place, timeout=30) == (0, 0)
+    except KafkaException:
+        return False
 
 
 @pytest.mark.parametrize("codec", CODECS)
