@@ -82,11 +82,12 @@ class PretendedTransactions:
         latest = Transaction(transactional_id, known.producer_id, known.epoch)
         return latest, known.state == ONGOING
 
-    def open_transactions(self, prefix: str) -> list[str]:
+    def open_transactions(self, prefix: str, *, or_about_to_be: bool = False) -> list[str]:
+        states = (ONGOING, EMPTY) if or_about_to_be else (ONGOING,)
         return sorted(
             name
             for name, known in self.producers.items()
-            if name.startswith(prefix) and known.state == ONGOING
+            if name.startswith(prefix) and known.state in states
         )
 
     def expire(self, transactional_id: str) -> None:

@@ -33,6 +33,7 @@ T = TypeVar("T")
 MARKER_TOPIC: Final = "__consumer_offsets"
 """Whose partitions a group's entries are kept under: it is there as soon as any group is."""
 _ONGOING: Final = "Ongoing"
+_EMPTY: Final = "Empty"
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _FENCED: Final = {
@@ -175,11 +176,13 @@ class Coordinators:
         found = Transaction(transactional_id, one.producer_id, one.epoch)
         return found, one.state == _ONGOING
 
-    def open_transactions(self, prefix: str) -> list[str]:
-        """Transactional ids that begin so and have a transaction open, on all brokers."""
+    def open_transactions(self, prefix: str, *, or_about_to_be: bool = False) -> list[str]:
+        """Transactional ids that begin so and have a transaction open, on all brokers; or those
+        with a producer that has not opened one yet, too."""
         from kio.schema.list_transactions.v0.request import ListTransactionsRequest
 
-        request = ListTransactionsRequest(state_filters=(_ONGOING,), producer_id_filters=())
+        states = (_ONGOING, _EMPTY) if or_about_to_be else (_ONGOING,)
+        request = ListTransactionsRequest(state_filters=states, producer_id_filters=())
 
         def ask() -> list[str]:
             found: set[str] = set()

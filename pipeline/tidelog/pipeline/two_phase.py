@@ -10,11 +10,15 @@ transactions of it goes on with that, and everything else that is open is aborte
    drivers and settles whether their last decision was made. Of the transactions that were open
    *before* that, those of the decision are committed and the others aborted. (Those that are
    opened later may be a younger driver's, and may already be decided by it.)
-2. *task*: if its batch is decided it writes nothing. Else it writes in a transaction of its own.
+2. *task*: if its batch is decided it writes nothing. Else it takes the next epoch of an id of its
+   own, looks whether the driver that planned it is still the latest, and writes in a transaction.
 3. *commit*: the decision, then the end of every transaction in it.
 4. *replay* of a decided batch: all tasks skipped, and *commit* ends the transactions again, which
    does nothing where it was done.
-5. *abort*: as *plan*, but only if no other driver took over.
+5. *abort*: as *plan*, but only if no other driver took over. Tasks may still be at work then,
+   because Spark does not wait for those it stops. One that has not looked yet finds that the driver
+   has a newer epoch. One that has looked had its id before that: all such ids get a newer epoch,
+   too, and so it cannot open its transaction any more.
 
 A transaction that a broker gave up (it was open for too long) must be noticed before the decision:
 *commit* looks at each. If it happens after the decision, rows are lost and that is an error.
@@ -61,7 +65,7 @@ class CoordinatorsPort(Protocol):
     def end(self, transaction: Transaction, *, commit: bool) -> None: ...
     def entries(self, group: str) -> dict[int, str]: ...
     def describe(self, transactional_id: str) -> tuple[Transaction, bool]: ...
-    def open_transactions(self, prefix: str) -> list[str]: ...
+    def open_transactions(self, prefix: str, *, or_about_to_be: bool = False) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ class Prepared:
     is_decided: bool
     """Its batch was decided before, so it wrote nothing."""
     rows: int = 0
+    is_overtaken: bool = False
+    """Its driver is not the latest any more, so it wrote nothing."""
 
 
 class TwoPhase:
@@ -114,8 +120,8 @@ class TwoPhase:
     def _decided(self) -> Decision | None:
         return from_entries(self._coordinators.entries(self._prefix), self._prefix)
 
-    def _open_tasks(self) -> list[str]:
-        found = self._coordinators.open_transactions(self._prefix)
+    def _open_tasks(self, *, or_about_to_be: bool = False) -> list[str]:
+        found = self._coordinators.open_transactions(self._prefix, or_about_to_be=or_about_to_be)
         return [name for name in found if is_task_id(self._prefix, name)]
 
     def _settle(self, names: Collection[str], decided: Decision | None) -> None:
@@ -143,6 +149,9 @@ class TwoPhase:
             return Prepared(query, task, plan.driver, None, is_decided=True)
         transaction = self._coordinators.begin(task.id(self._prefix), self._timeout_ms)
         self._reached("task-began")
+        if self._coordinators.describe(plan.driver.id)[0] != plan.driver:
+            # No error: the driver hears of it when it commits, and then knows who it is.
+            return Prepared(query, task, plan.driver, None, is_decided=False, is_overtaken=True)
         try:
             rows = write(transaction)
             self._reached("task-wrote")
@@ -158,6 +167,8 @@ class TwoPhase:
 
     def commit(self, done: Sequence[Prepared], batch: int) -> None:
         self._reached("commit-began")
+        if any(one.is_overtaken for one in done):
+            raise self._overtaken(batch)
         if all(one.is_decided for one in done):
             self._commit_again(batch)
             return
@@ -240,17 +251,23 @@ class TwoPhase:
     def abort(self, driver: Transaction | None) -> None:
         """``driver``: as planned; None if no task came so far as to tell.
 
-        Without it there is no telling whether another driver took over; then it is fenced, but
-        only if there is something to abort.
+        Without it there is no telling whether another driver took over; then that is fenced.
         """
         self._reached("abort-began")
-        if driver is None:
-            if self._open_tasks():
-                self.plan()
-            return
         try:
-            with suppress(NotOngoing):
-                self._coordinators.end(driver, commit=False)
-            self.plan(after=driver)
+            if driver is not None:
+                with suppress(NotOngoing):
+                    self._coordinators.end(driver, commit=False)
+            self._fence_tasks(self.plan(after=driver))
         except Fenced:
             return  # the one who took over has aborted all this
+
+    def _fence_tasks(self, plan: Plan) -> None:
+        """Those that looked for their driver before it got its newer epoch, and go on."""
+        names = self._open_tasks(or_about_to_be=True)
+        if self._coordinators.describe(plan.driver.id)[0] != plan.driver:
+            return  # some may be of a younger driver; those that are not are its to fence
+        kept = plan.decided.transactions if plan.decided else ()
+        for name in names:
+            if self._coordinators.describe(name)[0] not in kept:
+                self._coordinators.begin(name, self._timeout_ms)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from pretended_transactions import PretendedTransactions
@@ -23,7 +25,7 @@ from tidelog.pipeline.errors import (
     DecidedButLost,
     Fenced,
 )
-from tidelog.pipeline.two_phase import Prepared
+from tidelog.pipeline.two_phase import Prepared, TwoPhase
 
 
 def all_is_well(job: Job, batches: int, rows: int = 6) -> bool:
@@ -238,6 +240,68 @@ def test_an_abort_without_any_message_leaves_nothing_open() -> None:
     job.protocol().abort(None)
     assert not brokers.open_transactions("p") and not brokers.visible
     job.protocol().abort(plan.driver)  # fenced by now, and that is no error
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("point", ["before it has an id", "before it looks", "before it writes"])
+def test_a_task_that_is_late_for_an_abort_leaves_nothing_open(point: str, is_known: bool) -> None:
+    """Spark does not wait for tasks that it stops: they go on for a moment."""
+    brokers = PretendedTransactions()
+    job = Job(brokers)
+    job.start()
+    plan = job.protocol().plan()
+
+    def abort() -> bool:
+        TwoPhase(brokers, "p", 60_000).abort(plan.driver if is_known else None)
+        return False
+
+    def write(transaction: Transaction) -> int:
+        if point == "before it writes":
+            abort()
+        brokers.produce(transaction, Row(0, 0))
+        return 1
+
+    def begin(*given: Any) -> Transaction:
+        abort()
+        return brokers.begin(*given)
+
+    protocol = job.protocol()
+    if point == "before it has an id":
+        vars(job.process)["begin"] = begin
+    elif point == "before it looks":
+        job.dies = lambda step: step == "task-began" and abort()
+    with nullcontext() if point != "before it writes" else pytest.raises(Fenced):
+        late = protocol.prepare(plan, QUERY, 0, Task(job.run, 0, 0), write)
+        assert late.is_overtaken and late.transaction is None
+        with pytest.raises(Fenced, match="another driver"):
+            job.protocol().commit([late], 0)
+    assert not brokers.open_transactions("p")
+    job.dies = lambda step: False
+    job.start()
+    job.run_batch()
+    assert all_is_well(job, 1)
+
+
+def test_an_abort_fences_no_task_of_a_driver_that_took_over_meanwhile() -> None:
+    brokers = PretendedTransactions()
+    old, new = Job(brokers), Job(brokers)
+    old.start()
+    plan = old.protocol().plan()
+    new.starts = 5
+    new.start()
+    done: list[Prepared] = []
+
+    def take_over(step: str) -> bool:
+        if step == "plan-settled":
+            task = new.task(new.protocol().plan(), 0, 1, 6)
+            assert task is not None
+            done.append(task)
+        return False
+
+    old.dies = take_over
+    old.protocol().abort(plan.driver)
+    new.protocol().commit(done, 0)
+    assert all_is_well(new, 1)
 
 
 def test_prefixes_that_begin_alike_are_told_apart() -> None:
