@@ -14,7 +14,7 @@ SYSTEM_PACKAGES := kcat maven docker-compose prometheus binutils chromium iptabl
 
 # Every module in bench/ but these is a benchmark, and so is the package peers: bench/NAME.py is
 # `make bench-NAME`.
-BENCHES := peers $(filter-out table report scratch spark_jobs,$(basename $(notdir $(wildcard bench/*.py))))
+BENCHES := peers $(filter-out table report scratch spark_jobs spark_history spark_verify,$(basename $(notdir $(wildcard bench/*.py))))
 
 .DEFAULT_GOAL := help
 
@@ -177,6 +177,10 @@ wheel-check: .venv/.dev  ## build the wheel, install it into an empty venv, run 
 	$(V)/mypy --strict --config-file= --python-executable build/wheel/venv/bin/python examples/orders/orders.py
 
 bench-spark: .venv/.spark
+
+.PHONY: bench-spark-verify
+bench-spark-verify: .venv/.spark  ## judge a history of 100 million operations, with planted anomalies (25 GB, ARGS="--operations N")
+	$(V)/python -m bench.spark_verify $(ARGS)
 
 .PHONY: $(addprefix bench-,$(BENCHES))
 $(addprefix bench-,$(BENCHES)): bench-%: .venv/.dev

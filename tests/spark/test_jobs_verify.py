@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidelog.chaos.checkers import Facts, check_facts, unjudged_writes
+from bench.spark_history import Shape, count_of, write_history
+from tidelog.chaos.checkers import Facts, Kind, check_facts, unjudged_writes
 from tidelog.chaos.history import (
     Event,
     FaultBand,
@@ -147,6 +149,30 @@ def test_the_verdict_is_that_of_the_local_checker(
     assert result.summary.facts["writes_not_judged"] == sum(unjudged_writes(facts).values())
     if not has_transactions:
         assert int(str(result.summary.facts["parts"])) > 2
+
+
+@pytest.mark.parametrize("planted", [0, 4])
+def test_every_planted_anomaly_is_found_and_nothing_else(
+    spark: Any, tmp_path: Path, planted: int
+) -> None:
+    """What `make bench-spark-verify` does with a hundred million operations."""
+    shape = Shape(200_000, partitions=16, planted=planted, seed=3)
+    path = tmp_path / "history.jsonl"
+    write_history(shape, path)
+    history = read_history(path)
+    assert len(history.operations) == count_of(shape) >= 200_000
+    local = sorted(
+        (one.kind.value, one.text, one.topic, one.partition, one.offset)
+        for one in check_facts(Facts(history))
+    )
+    result = verify(spark, str(path), judge_part)
+    assert result.summary.records == count_of(shape)
+    assert sorted(result.findings) == local
+    assert Counter((one[0], *one[2:]) for one in local) == Counter(shape.expected)
+    kinds = {one[0] for one in local}
+    assert kinds == ({kind.value for kind in Kind} if planted else set())
+    # Orders have transactions of two partitions, and all else can be judged apart.
+    assert result.summary.facts["parts"] == 16 - 2
 
 
 def test_a_file_that_is_no_history_is_told(spark: Any, tmp_path: Path) -> None:
