@@ -157,6 +157,8 @@ def our_jobs(cluster: LocalCluster, loads: list[Load]) -> list[dict[str, object]
         found = cluster.data_dir.glob(f"node-1/**/{topic_of(load)}-0")
         [log_dir] = {str(path.parent) for path in found}
         jobs.append(job("tidelog-segments", "count", load, cluster.bootstrap, log_dir))
+        jobs.append(job("tidelog-segments", "offsets", load, cluster.bootstrap, log_dir))
+        jobs.append(job("tidelog", "offsets", load, cluster.bootstrap))
         jobs.append(job("memory-batches", "count", load, cluster.bootstrap))
         jobs += [job("tidelog", action, load, cluster.bootstrap) for action in ACTIONS]
         jobs += [job("tuples", action, load, cluster.bootstrap) for action in ACTIONS]
@@ -230,6 +232,10 @@ def rows_of(loads: list[Load], ours: dict[str, float], theirs: dict[str, float])
         files = ours[f"tidelog-segments count {load.name}"]
         rows.append(Row(f"{load.name}: segments to count", load.records / files, "records/s"))
         rows.append(Row(f"{load.name}: segments against live", live / files, "×", 1.5))
+        for kind, name in (("tidelog", "source"), ("tidelog-segments", "segments")):
+            seconds = ours[f"{kind} offsets {load.name}"]
+            name = f"{load.name}: {name} to count, only offsets"
+            rows.append(Row(name, load.records / seconds, "records/s"))
         memory = ours[f"memory-batches count {load.name}"]
         rows.append(Row(f"{load.name}: memory to count", load.records / memory, "records/s"))
     return rows

@@ -111,6 +111,8 @@ def register_memory(spark: Any) -> None:
 
 def frame(spark: Any, job: dict[str, str]) -> Any:
     reader = spark.read.format(job["format"])
+    if job["action"] == "offsets":
+        reader = reader.schema("offset LONG")
     if job["format"] == "tidelog-segments":
         return reader.option("topics", job["topic"]).load(job["path"])
     if job["format"] == "memory-batches":
@@ -124,7 +126,7 @@ def run(spark: Any, job: dict[str, str], folder: str) -> float:
     records = frame(spark, job)
     start = time.perf_counter()
     match job["action"]:
-        case "count":
+        case "count" | "offsets":
             assert records.count() == int(job["records"])
         case "parquet":
             records.write.mode("overwrite").parquet(folder)

@@ -53,6 +53,21 @@ def test_the_schema_and_the_columns_are_those_of_sparks_connector(
     assert (second.key, second.value, second.headers) == (None, None, None)
 
 
+def test_a_schema_may_name_fewer_columns(spark: Any, topics: Topics) -> None:
+    topic = topics.create()
+    topics.fill(topic, numbered(100))
+    reader = spark.read.format("tidelog").option("kafka.bootstrap.servers", topics.bootstrap)
+    reader = reader.option("subscribe", topic)
+    frame = reader.schema("offset LONG, value BINARY").load()
+    assert frame.columns == ["offset", "value"]
+    found = sorted((row.offset, bytes(row.value)) for row in frame.collect())
+    assert found == list(enumerate(numbered(100)))
+    assert reader.schema("offset LONG").load().count() == 100
+    for wrong in ("offset INT", "value BINARY, size LONG", "headers ARRAY<STRING>", "Offset LONG"):
+        with pytest.raises(Exception, match=r"this source has other columns, struct<key:binary"):
+            reader.schema(wrong).load().count()
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_record_comes_once_whatever_the_split(spark: Any, topics: Topics, codec: str) -> None:
     topic = topics.create(partitions=2)

@@ -29,6 +29,10 @@ def test_the_files_of_a_node_say_what_the_brokers_say(
     assert files.rdd.getNumPartitions() > 3, "more than one segment each"
     assert files.count() == 6000
     assert files.exceptAll(served).count() == 0
+    fewer = spark.read.format("tidelog-segments").option("topics", topic)
+    fewer = fewer.schema("value BINARY, partition INT").load(str(log_dir))
+    assert fewer.exceptAll(served.select("value", "partition")).count() == 0
+    assert fewer.count() == 6000
 
 
 def test_a_directory_that_is_none_is_told(spark: Any) -> None:

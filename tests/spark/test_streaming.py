@@ -18,6 +18,7 @@ class Stream:
     def __init__(self, spark: Any, topics: Topics, place: Path, **options: object) -> None:
         self.spark = spark
         self.fails = False
+        self.schema: str | None = None
         self.seen: list[tuple[int, list[tuple[int, int, bytes]]]] = []
         self.checkpoint = str(place / "checkpoint")
         self.options = {"kafka.bootstrap.servers": topics.bootstrap, **options}
@@ -26,6 +27,8 @@ class Stream:
         reader = self.spark.readStream.format("tidelog")
         for name, value in self.options.items():
             reader = reader.option(name, str(value))
+        if self.schema is not None:
+            reader = reader.schema(self.schema)
         writer = reader.load().writeStream.foreachBatch(self._keep)
         return writer.option("checkpointLocation", self.checkpoint).trigger(**trigger).start()
 
@@ -50,6 +53,15 @@ class Stream:
 
 def numbered(count: int, prefix: str = "v") -> list[bytes]:
     return [f"{prefix}{index}".encode() for index in range(count)]
+
+
+def test_a_stream_may_name_fewer_columns(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.fill(topic, numbered(10))
+    stream = Stream(spark, topics, tmp_path, subscribe=topic, startingOffsets="earliest")
+    stream.schema = "value BINARY, offset LONG, partition INT"
+    stream.run()
+    assert stream.values() == numbered(10)
 
 
 def test_available_now_reads_in_limited_batches_and_then_ends(

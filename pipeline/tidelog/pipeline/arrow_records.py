@@ -52,7 +52,8 @@ _MOST_MS: Final = (2**63 - 1) // 1000
 class ArrowRecords:
     """Gathers batches of one partition; ``take`` gives what there is.
 
-    ``wanted`` says which records are, ``on_damage`` is told of a batch whose records make no sense:
+    ``columns`` are those that are made, in this order; None: all of them. ``wanted`` says which
+    records are, ``on_damage`` is told of a batch whose records make no sense:
     it raises, or the batch is left out.
     """
 
@@ -63,11 +64,14 @@ class ArrowRecords:
         *,
         include_headers: bool,
         include_value: bool,
+        columns: tuple[str, ...] | None = None,
         wanted: Callable[[JoinedColumns], Bools],
         on_damage: Callable[[BatchHeader, MalformedBatch], None],
     ) -> None:
         self._constants = Constants(topic, partition)
-        self._include_headers = include_headers
+        self._schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+        if columns is not None:
+            self._schema = pa.schema([self._schema.field(name) for name in columns])
         self._include_value = include_value
         self._wanted = wanted
         self._on_damage = on_damage
@@ -131,38 +135,46 @@ class ArrowRecords:
         def slices(start: Int64s, length: Int64s) -> Any:
             return _slices(columns.buffer, picked(start), picked(length), pa.binary())
 
-        fields = columns.fields
-        value = pa.nulls(count, pa.binary())
-        if self._include_value:
-            value = slices(fields.value_start, fields.value_length)
-        arrays = [
-            slices(fields.key_start, fields.key_length),
-            value,
-            *self._constants.of(count),
-            pa.array(picked(columns.offsets), pa.int64()),
-            _timestamps(picked(columns.timestamps)),
-            pa.array(columns.timestamp_types if rows is None else columns.timestamp_types[rows]),
-        ]
-        if not self._include_headers:
-            return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-        starts, counts = picked(fields.header_start), picked(fields.header_count)
-        arrays.append(_headers(columns.buffer, starts, counts))
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA_WITH_HEADERS)
+        def made(name: str) -> Any:
+            fields, kinds = columns.fields, columns.timestamp_types
+            match name:
+                case "key":
+                    return slices(fields.key_start, fields.key_length)
+                case "value" if self._include_value:
+                    return slices(fields.value_start, fields.value_length)
+                case "value":
+                    return pa.nulls(count, pa.binary())
+                case "topic" | "partition":
+                    return self._constants.of(name, count)
+                case "offset":
+                    return pa.array(picked(columns.offsets), pa.int64())
+                case "timestamp":
+                    return _timestamps(picked(columns.timestamps))
+                case "timestampType":
+                    return pa.array(kinds if rows is None else kinds[rows])
+                case _:
+                    starts, counts = picked(fields.header_start), picked(fields.header_count)
+                    return _headers(columns.buffer, starts, counts)
+
+        arrays = [made(name) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class Constants:
     """The columns that are the same for all rows; made once, and cut to what is needed."""
 
     def __init__(self, topic: str, partition: int) -> None:
-        self._values = pa.scalar(topic, pa.string()), pa.scalar(partition, pa.int32())
-        self._count = 0
-        self._arrays: list[Any] = []
+        self._values = {
+            "topic": pa.scalar(topic, pa.string()),
+            "partition": pa.scalar(partition, pa.int32()),
+        }
+        self._arrays: dict[str, Any] = {}
 
-    def of(self, count: int) -> list[Any]:
-        if count > self._count:
-            self._count = count
-            self._arrays = [pa.repeat(value, count) for value in self._values]
-        return [array.slice(0, count) for array in self._arrays]
+    def of(self, name: str, count: int) -> Any:
+        known = self._arrays.get(name)
+        if known is None or len(known) < count:
+            known = self._arrays[name] = pa.repeat(self._values[name], count)
+        return known.slice(0, count)
 
 
 def _slices(buffer: Bytes, start: Int64s, length: Int64s, kind: Any) -> Any:

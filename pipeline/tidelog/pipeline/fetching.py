@@ -70,6 +70,7 @@ class RangeReader:
             wanted.partition,
             include_headers=options.include_headers,
             include_value=options.include_value,
+            columns=options.columns,
             wanted=self._is_wanted,
             on_damage=self._on_damage,
         )

@@ -35,6 +35,8 @@ class SegmentsOptions:
     include_value: bool
     fail_on_corrupt: bool
     bytes_per_task: int
+    columns: tuple[str, ...] | None = None
+    """Of a schema that was given; None: all."""
 
 
 def _exact_offsets(text: str) -> Offsets:

@@ -92,6 +92,7 @@ def _gathering(options: SegmentsOptions, task: SegmentRange, damage: Damage) -> 
         task.partition,
         include_headers=options.include_headers,
         include_value=options.include_value,
+        columns=options.columns,
         wanted=is_wanted,
         on_damage=on_damage,
     )

@@ -7,11 +7,12 @@ themselves, so they must see them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from tidelog.pipeline.source import refuse_other_schema, source_schema
+from tidelog.pipeline.source import columns_of, source_schema
 from tidelog.pipeline.versions import require_pyspark
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ class SegmentsDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from tidelog.pipeline.segments_options import parse_segments_options
 
-        refuse_other_schema(schema, self.schema())
-        return SegmentsReader(parse_segments_options(dict(self.options)))
+        columns = columns_of(schema, self.schema())
+        options = parse_segments_options(dict(self.options))
+        return SegmentsReader(replace(options, columns=columns))
 
 
 class SegmentPartition(InputPartition):

@@ -7,6 +7,7 @@ nothing heavy is imported at the top, and no reader holds a socket before it is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -46,11 +47,18 @@ def source_schema(given: Mapping[str, str]) -> StructType:
     return t.StructType(columns)
 
 
-def refuse_other_schema(given: StructType, own: StructType) -> None:
-    if [(f.name, f.dataType) for f in given] != [(f.name, f.dataType) for f in own]:
-        raise WrongOptions(
-            f"the schema of this source is fixed, leave it out: {own.simpleString()}"
-        )
+def columns_of(given: StructType, own: StructType) -> tuple[str, ...]:
+    """What a query asks for: all columns, or those of a schema that the user gave."""
+    types = {one.name: one.dataType for one in own}
+    for one in given:
+        if types.get(one.name) != one.dataType or not one.nullable:
+            raise WrongOptions(
+                f"column {one.simpleString()}: this source has other columns, "
+                f"{own.simpleString()}; a schema may leave out some of them and change their order"
+            )
+    if not given.names:
+        raise WrongOptions(f"a schema without columns; this source has {own.simpleString()}")
+    return tuple(given.names)
 
 
 class TidelogDataSource(DataSource):
@@ -105,8 +113,8 @@ class TidelogDataSource(DataSource):
     def _parsed(self, schema: StructType, mode: str) -> SourceOptions:
         from tidelog.pipeline.source_options import parse_source_options
 
-        refuse_other_schema(schema, self.schema())
-        return parse_source_options(dict(self.options), mode)
+        columns = columns_of(schema, self.schema())
+        return replace(parse_source_options(dict(self.options), mode), columns=columns)
 
 
 class RangePartition(InputPartition):

@@ -87,6 +87,8 @@ class SourceOptions:
     request_timeout_ms: int
     fetch_bytes: int
     check_crcs: bool
+    columns: tuple[str, ...] | None = None
+    """Of a schema that was given; None: all."""
 
 
 def _addresses(text: str) -> tuple[SocketAddress, ...]:

@@ -46,7 +46,14 @@ def batches_of(contents: list[list[tuple[Any, Any, Any]]], codecs: list[Codec]) 
 class Gathered:
     """What comes of batches that lie in one piece of memory, or each in one of its own."""
 
-    def __init__(self, *, headers: bool = True, value: bool = True, offsets: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        headers: bool = True,
+        value: bool = True,
+        offsets: Any = None,
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
         self.damaged: list[tuple[int, str]] = []
         self._offsets = offsets
         self.records = ArrowRecords(
@@ -54,6 +61,7 @@ class Gathered:
             3,
             include_headers=headers,
             include_value=value,
+            columns=columns,
             wanted=self._wanted,
             on_damage=self._on_damage,
         )
@@ -118,6 +126,24 @@ def test_the_rows_are_the_records(
     assert moments == [1_000_000 + 1000 * index for index in sorted(kept)]
     assert batch.drop_columns(["timestamp"]).to_pylist() == expected
     assert gathered.records.take() is None
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_only_the_columns_that_are_asked_for_are_made_in_their_order(count: int) -> None:
+    built = [
+        build_batch(
+            [Record(7, 5, b"k", b"v", (("h", b"1"),)), Record(8, 6, None, b"w", ())], base_offset=7
+        )
+    ]
+    names = SCHEMA_WITH_HEADERS.names
+    everything = Gathered()
+    everything.add(built, together=True)
+    whole = everything.records.take()
+    for first in range(len(names)):
+        columns = tuple((names[first:] + names[:first])[:count])
+        gathered = Gathered(columns=columns)
+        gathered.add(built, together=True)
+        assert gathered.records.take().equals(whole.select(columns))
 
 
 def test_values_may_be_left_out_and_headers_too() -> None:
