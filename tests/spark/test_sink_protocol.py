@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from sink_job import Job, Row, drive
+from sink_job import QUERY, Job, Row, drive
 from spark_topics import Topics
 
 from tidelog.kernel.errors import ErrorCode
 from tidelog.pipeline.cluster import Cluster
 from tidelog.pipeline.coordinators import Coordinators
-from tidelog.pipeline.decision import Transaction
+from tidelog.pipeline.decision import Task, Transaction
+from tidelog.pipeline.errors import Fenced
 from tidelog.pipeline.produce_message import VERSION, produce_body, read_produced
 from tidelog.pipeline.sink_options import parse_sink_options
 from tidelog.pipeline.source_options import BATCH
+from tidelog.pipeline.two_phase import TwoPhase
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.records import Record, build_batch
 
@@ -107,3 +109,31 @@ def test_an_id_is_described_whatever_its_state(topics: Topics, brokers_seen: Clu
     assert brokers.describe(empty.id) == (empty, True)
     brokers.end(empty, commit=True)
     assert brokers.describe(empty.id)[0] == empty
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_task_that_goes_on_after_an_abort_opens_no_transaction(
+    topics: Topics, brokers_seen: Cluster, is_known: bool, is_late: bool
+) -> None:
+    """Late is one that has looked for its driver before the abort, and writes behind it."""
+    topic = topics.create(partitions=2)
+    prefix = f"late-{topic}"
+    brokers = RealBrokers(brokers_seen, topic)
+    protocol = TwoPhase(brokers, prefix, 60_000)
+    plan = protocol.plan()
+
+    def write(transaction: Transaction) -> int:
+        if is_late:
+            protocol.abort(plan.driver if is_known else None)
+        brokers.produce(transaction, Row(0, 0))
+        return 1
+
+    task = Task("0000000a", 0, 0)
+    if is_late:
+        with pytest.raises(Fenced):
+            protocol.prepare(plan, QUERY, 0, task, write)
+    else:
+        protocol.abort(plan.driver if is_known else None)
+        assert protocol.prepare(plan, QUERY, 0, task, write).is_overtaken
+    assert brokers.open_transactions(prefix) == []
