@@ -31,6 +31,8 @@ _LOWEST_PRIORITY: Final = 19
 _SETTLE_S: Final = 1.0
 _FLOWING_S: Final = 0.2
 _DEADLINE_S: Final = 120.0
+_READ_BYTES: Final = 600_000_000
+"""Whoever takes more in the same time must not have more to give back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,10 @@ def turns(peers: Sequence[Peer], rounds: int) -> Iterator[tuple[int, Peer]]:
 
 
 def settle() -> None:
-    """What one peer left to be written must not slow down the next."""
+    """What one peer left to be written, or returned to the host, must not slow down the next."""
     os.sync()
     time.sleep(_SETTLE_S)
+    machine.claim_memory()
 
 
 def yielding(work: Callable[[], Result]) -> Result:
@@ -193,7 +196,8 @@ def _one_topic(
     if on_disk:
         share = on_disk / (produced.records * size * NODES)
         yield lower(peer, f"disk bytes per record byte, {of}", share, "")
-    read = peer.client.consume(topic, PARTITIONS, produced.records)
+    settle()
+    read = peer.client.consume(topic, PARTITIONS, min(produced.records, _READ_BYTES // size))
     yield higher(peer, f"consume {of}", read * size / 1e6, "MB/s")
     peer.client.delete(topic)
 
