@@ -2,8 +2,8 @@
 
 Two ends matter. The log is *verified* up to where it is known to agree with the leader's, and it
 is *durable* up to what was fsynced. A follower acknowledges, and lets the high watermark reach, no
-more than both. An answer goes out at once so that a slow disk does not look like a dead node, and
-again when the disk has caught up.
+more than both. It answers when the disk has what came, which is when there is something to tell;
+a heartbeat it answers at once, so that a slow disk does not look like a dead node.
 """
 
 from __future__ import annotations
@@ -63,11 +63,17 @@ def on_append(core: Core, envelope: Envelope, request: AppendRequest) -> None:
     following.leader_commit = max(following.leader_commit, request.commit)
     _advance_commit(core, following)
     core.settle_voting_right()
-    acknowledge(core, following)
+    is_told_by_disk = entries and following.verified_end > core.disk.durable_end
+    if not is_told_by_disk or _acknowledgeable_end(core, following) > following.acknowledged_end:
+        acknowledge(core, following)
+
+
+def _acknowledgeable_end(core: Core, following: Following) -> Offset:
+    return min(following.verified_end, core.disk.durable_end)
 
 
 def acknowledge(core: Core, following: Following) -> None:
-    match_end = min(following.verified_end, core.disk.durable_end)
+    match_end = _acknowledgeable_end(core, following)
     following.acknowledged_end = match_end
     core.send_when_state_durable(following.leader, AppendAccepted(match_end))
 
@@ -76,7 +82,7 @@ def on_more_durable(core: Core, following: Following) -> None:
     """The disk has caught up: tell the leader if that is news."""
     _advance_commit(core, following)
     core.settle_voting_right()
-    if min(following.verified_end, core.disk.durable_end) > following.acknowledged_end:
+    if _acknowledgeable_end(core, following) > following.acknowledged_end:
         acknowledge(core, following)
 
 
