@@ -105,9 +105,8 @@ MUTANTS = [
     Mutant(
         "follower-skips-fsync",
         "follower",
-        "    match_end = min(following.verified_end, core.disk.durable_end)\n"
-        "    following.acknowledged_end",
-        "    match_end = following.verified_end\n    following.acknowledged_end",
+        "    return min(following.verified_end, core.disk.durable_end)",
+        "    return following.verified_end",
     ),
     Mutant(
         "leader-skips-fsync",
@@ -124,9 +123,8 @@ MUTANTS = [
     Mutant(
         "acknowledge-unverified",
         "follower",
-        "    match_end = min(following.verified_end, core.disk.durable_end)\n"
-        "    following.acknowledged_end",
-        "    match_end = core.disk.durable_end\n    following.acknowledged_end",
+        "    return min(following.verified_end, core.disk.durable_end)",
+        "    return core.disk.durable_end",
     ),
     Mutant(
         "commit-old-term",
