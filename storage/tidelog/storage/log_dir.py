@@ -369,9 +369,21 @@ class LogDirectory:
         for log in self.logs.values():
             log.fail(reason)
         if not is_hung:
-            with suppress(OSError):  # the disk is broken; this is worth a try, not more
-                write_atomically(self._disk, f"{self.path}/{FAILED_MARKER}", reason.encode())
+            self._mark_failed(reason)
             self._save_flushed_ends()
+
+    def _mark_failed(self, reason: str) -> None:
+        """The disk is broken: this is worth a try, not more.
+
+        Where syncing fails, the marker is left unsynced. Whoever starts before the system does
+        sees it, and only then can pages that were lost pass for what is on disk.
+        """
+        marker = f"{self.path}/{FAILED_MARKER}"
+        with suppress(OSError):
+            try:
+                write_atomically(self._disk, marker, reason.encode())
+            except OSError:
+                self._disk.open(marker, create=True).close()
 
     def _save_flushed_ends(self) -> None:
         """Vouch for what was flushed before the failure, as far as the disk lets us.

@@ -438,6 +438,18 @@ def test_a_last_batch_that_was_damaged_is_not_taken_for_torn(cut: int) -> None:
     assert report.verdict is (Verdict.TORN_TAIL if cut else Verdict.SUSPECT)
 
 
+@pytest.mark.parametrize("kind", ["sync", "sync_dir"])
+def test_a_failure_is_remembered_though_nothing_can_be_synced(kind: str) -> None:
+    """Hazard 44: the next process would take pages that were lost for what is on disk."""
+    disk, (first, _) = two_directories()
+    append(first.logs[TPS[0]], b"doubtful", epoch=3)
+    disk.faults.fail(kind, "/a", times=None)  # type: ignore[arg-type]
+    first.fail("fsync failed")
+    stopped = disk.kill()
+    stopped.faults.heal()
+    assert open_dir(stopped, "/a").is_distrusted
+
+
 def test_a_disk_that_hangs_is_not_touched_again() -> None:
     disk, (first, _) = two_directories()
     append(first.logs[TPS[0]], b"flushed", epoch=3)
