@@ -201,8 +201,22 @@ def _restored(snapshot: LoadedSnapshot | None, entries: list[Entry], directory: 
 
 
 def _check_state(state: PersistentState | None, restored: RestoredLog, directory: str) -> None:
-    """The vote is written before the first entry, so it cannot be missing beside a log."""
-    if state is None and (restored.snapshot is not None or restored.entries):
+    """The vote is written before the first entry, so it cannot be missing beside a log; and a term
+    before the first entry of it.
+
+    No checksum covers the term in an entry's header. With one that is too high this node would win
+    every election, whatever its log lacks.
+    """
+    last = restored.entries[-1] if restored.entries else restored.snapshot
+    if last is None:
+        return
+    if state is not None and last.term > state.term:
+        raise RefusedToStart(
+            f"the metadata log in {directory} ends in term {last.term}, but this node has seen none"
+            f" above {state.term}: the log is damaged",
+            directory,
+        )
+    if state is None:
         raise RefusedToStart(
             f"{directory} has a metadata log but no quorum-state: this node does not know for"
             " whom it voted",

@@ -36,6 +36,7 @@ from tidelog.kernel.ports import in_one_go
 from tidelog.simulation import CrashAt, SimClock, SimDisk, SimRandom, SimulatedCrash
 from tidelog.storage.names import META_PROPERTIES
 from tidelog.storage.node_files import MetaProperties, write_meta_properties
+from tidelog.wire.batch import read_header
 
 META_DIR = "/data"
 DIR = "/data/__cluster_metadata-0"
@@ -270,6 +271,16 @@ def remove_log(disk: SimDisk) -> None:
             disk.unlink(f"{DIR}/{name}")
 
 
+def raise_last_term(disk: SimDisk) -> None:
+    """In the header of the last batch, outside its checksum (cluster seed 601382)."""
+    path = f"{DIR}/{max(name for name in disk.list_dir(DIR) if name.endswith('.log'))}"
+    file, position = disk.open(path), 0
+    data = file.pread(file.size(), 0)
+    while (behind := position + read_header(data[position:]).size) < len(data):
+        position = behind
+    disk.flip_bit(path, position + 12, 2)
+
+
 def without_recovery_point(damage: Callable[[SimDisk], None]) -> Callable[[SimDisk], None]:
     def both(disk: SimDisk) -> None:
         damage(disk)
@@ -282,6 +293,7 @@ REFUSED: dict[str, tuple[Callable[[SimDisk], None], str]] = {
     "the vote is gone": (lambda disk: disk.unlink(f"{DIR}/quorum-state"), "no quorum-state"),
     "the vote is damaged": (lambda disk: spoil(disk, f"{DIR}/quorum-state"), "cannot be believed"),
     "the log is gone": (remove_log, "below 20"),
+    "the last entry is of a term to come": (raise_last_term, "has seen none"),
     "the first segment is gone, and with it what the snapshots do not hold": (
         without_recovery_point(lambda disk: disk.unlink(snapshot_path(DIR, SNAPSHOT))),
         "begins at",
