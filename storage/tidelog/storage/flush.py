@@ -30,11 +30,14 @@ class Flush:
     """Set when files were made, renamed or removed since the last flush."""
     closed: list[Segment]
     """Segments that need no more writing once this flush is done."""
+    synced: int = 0
+    """How many of the files are, so far."""
 
     def steps(self, disk: Disk) -> Steps[None]:
         """The blocking part; touches nothing that the log owns."""
         for file in self.files:
             file.sync()
+            self.synced += 1
             yield
         if self.directory is not None:
             disk.sync_dir(self.directory)

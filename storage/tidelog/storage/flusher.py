@@ -96,7 +96,7 @@ class Flusher:
         self._running[log] = task
 
     async def _flush(self, log: Log, flush: Flush) -> None:
-        self._watch(log, _STALL_SLICES)
+        self._watch(log, flush, _STALL_SLICES)
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         try:
@@ -110,22 +110,26 @@ class Flusher:
             del self._running[log]
             self._start_next()
 
-    def _watch(self, log: Log, slices_left: int) -> None:
-        """Call the flush stalled after so many slices of time in which this process ran.
+    def _watch(self, log: Log, flush: Flush, slices_left: int) -> None:
+        """Call the flush stalled after so many slices of time in which this process ran and no
+        file was synced.
 
-        A process that was stopped (SIGSTOP, a machine that sleeps) finds the whole pause in one
-        slice, and the end of the flush waiting behind it: that is no reason to give up a disk.
+        A log that has to catch up may have many files to sync: a disk that is slow with each of
+        them does not hang. And a process that was stopped (SIGSTOP, a machine that sleeps) finds
+        the whole pause in one slice, and the end of the flush waiting behind it: that is no reason
+        to give up a disk either.
         """
         if slices_left == 0:
             self._on_stalled(log)
             return
         loop = asyncio.get_running_loop()
         slice_s = self._stall_timeout_ms / 1000 / _STALL_SLICES
-        due_s = loop.time() + slice_s
+        due_s, synced = loop.time() + slice_s, flush.synced
 
         def look() -> None:
             is_late = loop.time() > due_s + slice_s
-            self._watch(log, slices_left if is_late else slices_left - 1)
+            left = slices_left if is_late else slices_left - 1
+            self._watch(log, flush, left if flush.synced == synced else _STALL_SLICES)
 
         self._watches[log] = loop.call_at(due_s, look)
 

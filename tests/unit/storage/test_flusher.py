@@ -223,6 +223,23 @@ def test_a_stalled_flush_is_told_and_still_counts_when_it_ends() -> None:
     simulate(main)
 
 
+def test_a_disk_that_is_slow_with_each_of_many_files_does_not_hang() -> None:
+    """Cluster seed 600406: a replica that caught up gave up a sound disk."""
+
+    async def main(world: World) -> None:
+        bench = Bench(world)
+        log = bench.log()
+        for number in range(5):
+            append(log, b"%d" % number)
+            log.roll(log.end_offset, bench.clock.wall_ms())
+        bench.disk.faults.step_delay_ms = 0.6 * STALL_MS
+        bench.flusher.request(log)
+        await bench.flusher.drain()
+        assert (bench.flushed, bench.stalled) == ([(log.tp, 5)], [])
+
+    simulate(main)
+
+
 def test_closing_waits_for_what_runs_and_starts_nothing_more() -> None:
     async def main(world: World) -> None:
         bench = Bench(world)

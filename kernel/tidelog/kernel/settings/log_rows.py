@@ -114,7 +114,7 @@ _BACKGROUND: Final = (
     Setting("log.flush.start.offset.checkpoint.interval.ms", Kind.INT, MINUTE_MS, _S,
             "How often log start offsets are written.", allowed=AT_LEAST_0),
     Setting("log.flush.stall.timeout.ms", Kind.LONG, 10_000, _S,
-            "A flush outstanding for longer makes the node give up leadership on that directory.",
+            "A flush that syncs no file for so long makes the node give up leadership there.",
             _C, AT_LEAST_1, ours=True),
     Setting("producer.id.expiration.ms", Kind.INT, DAY_MS, _S,
             "How long a partition remembers an idle producer.", _C, AT_LEAST_1),
