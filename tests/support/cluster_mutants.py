@@ -48,6 +48,30 @@ MUTANTS = [
         ("tests/unit/storage/test_storage_hazards.py",),
     ),
     Mutant(
+        "a-failure-is-forgotten-where-nothing-syncs",
+        "hazard 44",
+        "storage/tidelog/storage/log_dir.py",
+        "                self._disk.open(marker, create=True).close()\n",
+        "                pass\n",
+        ("tests/unit/storage/test_log_dir.py",),
+    ),
+    Mutant(
+        "a-slow-disk-hangs",
+        "a replica that has much to sync keeps its disk",
+        "storage/tidelog/storage/flusher.py",
+        "left if flush.synced == synced else _STALL_SLICES",
+        "left",
+        ("tests/unit/storage/test_flusher.py",),
+    ),
+    Mutant(
+        "a-term-never-seen-is-believed",
+        "hazard 41, for the metadata",
+        "controller/tidelog/controller/quorum/startup.py",
+        "if state is not None and last.term > state.term:",
+        "if False:",
+        ("tests/unit/controller/quorum/test_startup.py",),
+    ),
+    Mutant(
         "cut-to-the-leaders-end-of-another-epoch",
         "hazard 2",
         _FOLLOWER,
@@ -288,10 +312,8 @@ MUTANTS = [
         "a-stop-is-taken-for-a-stalled-disk",
         "DESIGN 2.3",
         "storage/tidelog/storage/flusher.py",
-        "            is_late = loop.time() > due_s + slice_s\n"
-        "            self._watch(log, slices_left if is_late else slices_left - 1)\n",
-        "            is_late = loop.time() > due_s + slice_s\n"
-        "            self._watch(log, 0 if is_late else slices_left - 1)\n",
+        "            left = slices_left if is_late else slices_left - 1\n",
+        "            left = 0 if is_late else slices_left - 1\n",
         (f"{_SCENARIOS}a_leader_that_is_stopped_and_goes_on_later",),
     ),
     Mutant(
