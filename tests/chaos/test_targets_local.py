@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidelog.chaos import Cluster
@@ -46,6 +53,22 @@ def write(cluster: Cluster, *values: str) -> None:
     assert producer.flush(20) == 0
 
 
+def vouched_end(consumer: Consumer) -> int:
+    """The end of the partition, as soon as its leader knows it.
+
+    One that has just started serves what it knows to be replicated, so a reader may meet an early
+    end; asked for the end, it refuses until its followers have told it what they have.
+    """
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def read(cluster: Cluster) -> list[str]:
     consumer = Consumer(
         {
@@ -54,9 +77,7 @@ def read(cluster: Cluster) -> list[str]:
             "enable.auto.commit": False,
         }
     )
-    # A leader that has just started says where the end is when it knows; it serves what it knows
-    # to be replicated before that, so the end that a fetch meets may be an early one.
-    _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)
+    end = vouched_end(consumer)
     consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
     values: list[str] = []
     while len(values) < end and (message := consumer.poll(20)) is not None:
