@@ -55,6 +55,10 @@ class SessionPartition:
     def close(self) -> None:
         self.is_open = self.is_unsettled = False
 
+    def forget_told(self) -> None:
+        self.told_high_watermark = self.told_log_start = NO_OFFSET
+        self.told_cleaning = (Offset(0), Offset(0))
+
 
 class FetchSession:
     """See the module. Its shell reads the log and writes the stream."""
@@ -99,6 +103,9 @@ class FetchSession:
         entry = self.partitions.get(asked.ref)
         if entry is None:
             entry = self.partitions[asked.ref] = SessionPartition(asked.ref, asked.fetch)
+        if entry.fetch.leader_epoch != asked.fetch.leader_epoch:
+            # In its new epoch a follower drops what was on its way to it in the one before.
+            entry.forget_told()
         entry.fetch = asked.fetch
         if asked.opens:
             entry.max_bytes = asked.max_bytes

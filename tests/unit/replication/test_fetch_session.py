@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tidelog.controller.metadata.partitions import PartitionRef
-from tidelog.kernel.ids import BrokerEpoch, NodeId, Offset, PartitionIndex, TopicId, Uuid
+from tidelog.kernel.ids import (
+    NO_OFFSET,
+    BrokerEpoch,
+    NodeId,
+    Offset,
+    PartitionIndex,
+    TopicId,
+    Uuid,
+)
 from tidelog.replication.fetch_session import FetchSession, PartitionFetch
 from tidelog.replication.remote_replica import FollowerFetch
 
@@ -16,8 +24,11 @@ def ref(index: int) -> PartitionRef:
     return PartitionRef(TOPIC, PartitionIndex(index))
 
 
-def asked(index: int, *, at: int = 0, max_bytes: int = 100) -> PartitionFetch:
-    fetch = FollowerFetch(NodeId(2), BrokerEpoch(7), 5, Offset(at), Offset(at), None, Offset(0))
+def asked(
+    index: int, *, at: int = 0, max_bytes: int = 100, leader_epoch: int = 5
+) -> PartitionFetch:
+    where = (Offset(at), Offset(at), None, Offset(0))
+    fetch = FollowerFetch(NodeId(2), BrokerEpoch(7), leader_epoch, *where)
     return PartitionFetch(ref(index), fetch, max_bytes)
 
 
@@ -99,3 +110,11 @@ def test_an_unsettled_partition_waits_for_metadata(session: FetchSession) -> Non
     assert not session.mark_ready(ref(0))
     session.take(asked(0))
     assert session.mark_ready(ref(0))
+
+
+def test_what_was_told_in_another_epoch_is_told_again(session: FetchSession) -> None:
+    """Cluster seed 610161: a follower kept an old high watermark until the next record."""
+    entry = session.partitions[ref(0)]
+    entry.told_high_watermark = Offset(9)
+    assert session.take(asked(0, at=4)).told_high_watermark == 9
+    assert session.take(asked(0, at=4, leader_epoch=6)).told_high_watermark == NO_OFFSET
