@@ -49,14 +49,13 @@ class SessionPartition:
     is_unsettled: bool = False
     """Refused because this node may not know the newest metadata yet; judged again later."""
     told_high_watermark: Offset = NO_OFFSET
-    told_log_start: Offset = NO_OFFSET
     told_cleaning: tuple[Offset, Offset] = (Offset(0), Offset(0))
 
     def close(self) -> None:
         self.is_open = self.is_unsettled = False
 
     def forget_told(self) -> None:
-        self.told_high_watermark = self.told_log_start = NO_OFFSET
+        self.told_high_watermark = NO_OFFSET
         self.told_cleaning = (Offset(0), Offset(0))
 
 
