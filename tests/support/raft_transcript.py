@@ -109,7 +109,8 @@ def body(kind: str, words: Words, flags: set[str]) -> msg.Body:
         case "append":
             end, term = position(words["prev"])
             new = entries(words.get("entries", ""), int(words.get("base", end)))
-            return msg.AppendRequest(end, term, new, Offset(int(words.get("commit", 0))))
+            commit = Offset(int(words.get("commit", 0)))
+            return msg.AppendRequest(end, term, new, commit, "announcement" in flags)
         case "accepted":
             return msg.AppendAccepted(Offset(int(words["match"])))
         case "rejected":
@@ -170,7 +171,8 @@ def show_body(b: msg.Body) -> str:
             answer = "granted" if granted else "refused"
             return f"{'pre-' if pre else ''}vote {answer} asked={asked}{hint}"
         case msg.AppendRequest(prev_end=end, prev_term=term, entries=new, commit=commit):
-            return f"append prev={end}@{term} commit={commit} {show_entries(new)}"
+            what = "announcement" if b.is_announcement else show_entries(new)
+            return f"append prev={end}@{term} commit={commit} {what}"
         case msg.AppendAccepted(match_end=end):
             return f"accepted match={end}"
         case msg.AppendRejected(prev_end=end, conflict_term=term, conflict_start=start):

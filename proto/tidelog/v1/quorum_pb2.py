@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from tidelog.v1 import common_pb2 as tidelog_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tidelog/v1/quorum.proto\x12\ntidelog.v1\x1a\x17tidelog/v1/common.proto\"\x99\x05\n\rQuorumMessage\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12$\n\x06source\x18\x02 \x01(\x0b\x32\x14.tidelog.v1.VoterKey\x12\x11\n\ttarget_id\x18\x03 \x01(\x05\x12 \n\x13target_directory_id\x18\x04 \x01(\x0cH\x01\x88\x01\x01\x12\x0c\n\x04term\x18\x05 \x01(\x05\x12\x33\n\x0e\x61ppend_request\x18\x06 \x01(\x0b\x32\x19.tidelog.v1.AppendRequestH\x00\x12\x35\n\x0f\x61ppend_accepted\x18\x07 \x01(\x0b\x32\x1a.tidelog.v1.AppendAcceptedH\x00\x12\x35\n\x0f\x61ppend_rejected\x18\x08 \x01(\x0b\x32\x1a.tidelog.v1.AppendRejectedH\x00\x12\x33\n\x0esnapshot_chunk\x18\t \x01(\x0b\x32\x19.tidelog.v1.SnapshotChunkH\x00\x12/\n\x0csnapshot_ack\x18\n \x01(\x0b\x32\x17.tidelog.v1.SnapshotAckH\x00\x12/\n\x0cvote_request\x18\x0b \x01(\x0b\x32\x17.tidelog.v1.VoteRequestH\x00\x12\x31\n\rvote_response\x18\x0c \x01(\x0b\x32\x18.tidelog.v1.VoteResponseH\x00\x12-\n\x0btimeout_now\x18\r \x01(\x0b\x32\x16.tidelog.v1.TimeoutNowH\x00\x12\"\n\x05hello\x18\x0e \x01(\x0b\x32\x11.tidelog.v1.HelloH\x00\x12+\n\nhello_back\x18\x0f \x01(\x0b\x32\x15.tidelog.v1.HelloBackH\x00\x42\x06\n\x04\x62odyB\x16\n\x14_target_directory_id\"O\n\x05Hello\x12\x14\n\x0cis_log_empty\x18\x01 \x01(\x08\x12\x1c\n\x14\x63onfigured_voter_ids\x18\x02 \x03(\x05\x12\x12\n\nis_founder\x18\x03 \x01(\x08\"y\n\tHelloBack\x12\x14\n\x0cis_log_empty\x18\x01 \x01(\x08\x12\x1c\n\x14\x63onfigured_voter_ids\x18\x02 \x03(\x05\x12\x12\n\nis_founder\x18\x03 \x01(\x08\x12\x16\n\tleader_id\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_leader_id\"i\n\x0bVoteRequest\x12\x11\n\tlast_term\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x13\n\x0bis_pre_vote\x18\x03 \x01(\x08\x12\x1e\n\x16is_leadership_transfer\x18\x04 \x01(\x08\"t\n\x0cVoteResponse\x12\x12\n\nis_granted\x18\x01 \x01(\x08\x12\x13\n\x0bis_pre_vote\x18\x02 \x01(\x08\x12\x15\n\rasked_in_term\x18\x03 \x01(\x05\x12\x16\n\tleader_id\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_leader_id\"\xce\x01\n\x05\x45ntry\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x03\x12\x13\n\x0blast_offset\x18\x02 \x01(\x03\x12\x0c\n\x04term\x18\x03 \x01(\x05\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.tidelog.v1.EntryKind\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\x12)\n\x06voters\x18\x06 \x01(\x0b\x32\x14.tidelog.v1.VoterSetH\x00\x88\x01\x01\x12\x16\n\tleader_id\x18\x07 \x01(\x05H\x01\x88\x01\x01\x42\t\n\x07_votersB\x0c\n\n_leader_id\".\n\x08VoterSet\x12\"\n\x04keys\x18\x01 \x03(\x0b\x32\x14.tidelog.v1.VoterKey\"\x85\x01\n\rAppendRequest\x12\x1b\n\x13previous_end_offset\x18\x01 \x01(\x03\x12\x15\n\rprevious_term\x18\x02 \x01(\x05\x12\"\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x11.tidelog.v1.Entry\x12\x1c\n\x14\x63ommitted_end_offset\x18\x04 \x01(\x03\"*\n\x0e\x41ppendAccepted\x12\x18\n\x10match_end_offset\x18\x01 \x01(\x03\"z\n\x0e\x41ppendRejected\x12\x1b\n\x13previous_end_offset\x18\x01 \x01(\x03\x12\x1a\n\rconflict_term\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x1d\n\x15\x63onflict_start_offset\x18\x03 \x01(\x03\x42\x10\n\x0e_conflict_term\".\n\nSnapshotId\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\x0c\n\x04term\x18\x02 \x01(\x05\"\x94\x01\n\rSnapshotChunk\x12(\n\x08snapshot\x18\x01 \x01(\x0b\x32\x16.tidelog.v1.SnapshotId\x12$\n\x06voters\x18\x02 \x01(\x0b\x32\x14.tidelog.v1.VoterSet\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"_\n\x0bSnapshotAck\x12(\n\x08snapshot\x18\x01 \x01(\x0b\x32\x16.tidelog.v1.SnapshotId\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x14\n\x0cis_installed\x18\x03 \x01(\x08\"\x0c\n\nTimeoutNow*q\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x45NTRY_KIND_DATA\x10\x01\x12\x1c\n\x18\x45NTRY_KIND_LEADER_CHANGE\x10\x02\x12\x15\n\x11\x45NTRY_KIND_VOTERS\x10\x03\x32N\n\x06Quorum\x12\x44\n\x08\x45xchange\x12\x19.tidelog.v1.QuorumMessage\x1a\x19.tidelog.v1.QuorumMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tidelog/v1/quorum.proto\x12\ntidelog.v1\x1a\x17tidelog/v1/common.proto\"\x99\x05\n\rQuorumMessage\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12$\n\x06source\x18\x02 \x01(\x0b\x32\x14.tidelog.v1.VoterKey\x12\x11\n\ttarget_id\x18\x03 \x01(\x05\x12 \n\x13target_directory_id\x18\x04 \x01(\x0cH\x01\x88\x01\x01\x12\x0c\n\x04term\x18\x05 \x01(\x05\x12\x33\n\x0e\x61ppend_request\x18\x06 \x01(\x0b\x32\x19.tidelog.v1.AppendRequestH\x00\x12\x35\n\x0f\x61ppend_accepted\x18\x07 \x01(\x0b\x32\x1a.tidelog.v1.AppendAcceptedH\x00\x12\x35\n\x0f\x61ppend_rejected\x18\x08 \x01(\x0b\x32\x1a.tidelog.v1.AppendRejectedH\x00\x12\x33\n\x0esnapshot_chunk\x18\t \x01(\x0b\x32\x19.tidelog.v1.SnapshotChunkH\x00\x12/\n\x0csnapshot_ack\x18\n \x01(\x0b\x32\x17.tidelog.v1.SnapshotAckH\x00\x12/\n\x0cvote_request\x18\x0b \x01(\x0b\x32\x17.tidelog.v1.VoteRequestH\x00\x12\x31\n\rvote_response\x18\x0c \x01(\x0b\x32\x18.tidelog.v1.VoteResponseH\x00\x12-\n\x0btimeout_now\x18\r \x01(\x0b\x32\x16.tidelog.v1.TimeoutNowH\x00\x12\"\n\x05hello\x18\x0e \x01(\x0b\x32\x11.tidelog.v1.HelloH\x00\x12+\n\nhello_back\x18\x0f \x01(\x0b\x32\x15.tidelog.v1.HelloBackH\x00\x42\x06\n\x04\x62odyB\x16\n\x14_target_directory_id\"O\n\x05Hello\x12\x14\n\x0cis_log_empty\x18\x01 \x01(\x08\x12\x1c\n\x14\x63onfigured_voter_ids\x18\x02 \x03(\x05\x12\x12\n\nis_founder\x18\x03 \x01(\x08\"y\n\tHelloBack\x12\x14\n\x0cis_log_empty\x18\x01 \x01(\x08\x12\x1c\n\x14\x63onfigured_voter_ids\x18\x02 \x03(\x05\x12\x12\n\nis_founder\x18\x03 \x01(\x08\x12\x16\n\tleader_id\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_leader_id\"i\n\x0bVoteRequest\x12\x11\n\tlast_term\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x13\n\x0bis_pre_vote\x18\x03 \x01(\x08\x12\x1e\n\x16is_leadership_transfer\x18\x04 \x01(\x08\"t\n\x0cVoteResponse\x12\x12\n\nis_granted\x18\x01 \x01(\x08\x12\x13\n\x0bis_pre_vote\x18\x02 \x01(\x08\x12\x15\n\rasked_in_term\x18\x03 \x01(\x05\x12\x16\n\tleader_id\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_leader_id\"\xce\x01\n\x05\x45ntry\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x03\x12\x13\n\x0blast_offset\x18\x02 \x01(\x03\x12\x0c\n\x04term\x18\x03 \x01(\x05\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.tidelog.v1.EntryKind\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\x12)\n\x06voters\x18\x06 \x01(\x0b\x32\x14.tidelog.v1.VoterSetH\x00\x88\x01\x01\x12\x16\n\tleader_id\x18\x07 \x01(\x05H\x01\x88\x01\x01\x42\t\n\x07_votersB\x0c\n\n_leader_id\".\n\x08VoterSet\x12\"\n\x04keys\x18\x01 \x03(\x0b\x32\x14.tidelog.v1.VoterKey\"\x9e\x01\n\rAppendRequest\x12\x1b\n\x13previous_end_offset\x18\x01 \x01(\x03\x12\x15\n\rprevious_term\x18\x02 \x01(\x05\x12\"\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x11.tidelog.v1.Entry\x12\x1c\n\x14\x63ommitted_end_offset\x18\x04 \x01(\x03\x12\x17\n\x0fis_announcement\x18\x05 \x01(\x08\"*\n\x0e\x41ppendAccepted\x12\x18\n\x10match_end_offset\x18\x01 \x01(\x03\"z\n\x0e\x41ppendRejected\x12\x1b\n\x13previous_end_offset\x18\x01 \x01(\x03\x12\x1a\n\rconflict_term\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x1d\n\x15\x63onflict_start_offset\x18\x03 \x01(\x03\x42\x10\n\x0e_conflict_term\".\n\nSnapshotId\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\x0c\n\x04term\x18\x02 \x01(\x05\"\x94\x01\n\rSnapshotChunk\x12(\n\x08snapshot\x18\x01 \x01(\x0b\x32\x16.tidelog.v1.SnapshotId\x12$\n\x06voters\x18\x02 \x01(\x0b\x32\x14.tidelog.v1.VoterSet\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"_\n\x0bSnapshotAck\x12(\n\x08snapshot\x18\x01 \x01(\x0b\x32\x16.tidelog.v1.SnapshotId\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x14\n\x0cis_installed\x18\x03 \x01(\x08\"\x0c\n\nTimeoutNow*q\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x45NTRY_KIND_DATA\x10\x01\x12\x1c\n\x18\x45NTRY_KIND_LEADER_CHANGE\x10\x02\x12\x15\n\x11\x45NTRY_KIND_VOTERS\x10\x03\x32N\n\x06Quorum\x12\x44\n\x08\x45xchange\x12\x19.tidelog.v1.QuorumMessage\x1a\x19.tidelog.v1.QuorumMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidelog.v1.quorum_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENTRYKIND']._serialized_start=2032
-  _globals['_ENTRYKIND']._serialized_end=2145
+  _globals['_ENTRYKIND']._serialized_start=2057
+  _globals['_ENTRYKIND']._serialized_end=2170
   _globals['_QUORUMMESSAGE']._serialized_start=65
   _globals['_QUORUMMESSAGE']._serialized_end=730
   _globals['_HELLO']._serialized_start=732
@@ -49,19 +49,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VOTERSET']._serialized_start=1370
   _globals['_VOTERSET']._serialized_end=1416
   _globals['_APPENDREQUEST']._serialized_start=1419
-  _globals['_APPENDREQUEST']._serialized_end=1552
-  _globals['_APPENDACCEPTED']._serialized_start=1554
-  _globals['_APPENDACCEPTED']._serialized_end=1596
-  _globals['_APPENDREJECTED']._serialized_start=1598
-  _globals['_APPENDREJECTED']._serialized_end=1720
-  _globals['_SNAPSHOTID']._serialized_start=1722
-  _globals['_SNAPSHOTID']._serialized_end=1768
-  _globals['_SNAPSHOTCHUNK']._serialized_start=1771
-  _globals['_SNAPSHOTCHUNK']._serialized_end=1919
-  _globals['_SNAPSHOTACK']._serialized_start=1921
-  _globals['_SNAPSHOTACK']._serialized_end=2016
-  _globals['_TIMEOUTNOW']._serialized_start=2018
-  _globals['_TIMEOUTNOW']._serialized_end=2030
-  _globals['_QUORUM']._serialized_start=2147
-  _globals['_QUORUM']._serialized_end=2225
+  _globals['_APPENDREQUEST']._serialized_end=1577
+  _globals['_APPENDACCEPTED']._serialized_start=1579
+  _globals['_APPENDACCEPTED']._serialized_end=1621
+  _globals['_APPENDREJECTED']._serialized_start=1623
+  _globals['_APPENDREJECTED']._serialized_end=1745
+  _globals['_SNAPSHOTID']._serialized_start=1747
+  _globals['_SNAPSHOTID']._serialized_end=1793
+  _globals['_SNAPSHOTCHUNK']._serialized_start=1796
+  _globals['_SNAPSHOTCHUNK']._serialized_end=1944
+  _globals['_SNAPSHOTACK']._serialized_start=1946
+  _globals['_SNAPSHOTACK']._serialized_end=2041
+  _globals['_TIMEOUTNOW']._serialized_start=2043
+  _globals['_TIMEOUTNOW']._serialized_end=2055
+  _globals['_QUORUM']._serialized_start=2172
+  _globals['_QUORUM']._serialized_end=2250
 # @@protoc_insertion_point(module_scope)

@@ -124,16 +124,18 @@ class VoterSet(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[_Union[_common_pb2.VoterKey, _Mapping]]] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("previous_end_offset", "previous_term", "entries", "committed_end_offset")
+    __slots__ = ("previous_end_offset", "previous_term", "entries", "committed_end_offset", "is_announcement")
     PREVIOUS_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_TERM_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IS_ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     previous_end_offset: int
     previous_term: int
     entries: _containers.RepeatedCompositeFieldContainer[Entry]
     committed_end_offset: int
-    def __init__(self, previous_end_offset: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., committed_end_offset: _Optional[int] = ...) -> None: ...
+    is_announcement: bool
+    def __init__(self, previous_end_offset: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., committed_end_offset: _Optional[int] = ..., is_announcement: bool = ...) -> None: ...
 
 class AppendAccepted(_message.Message):
     __slots__ = ("match_end_offset",)

@@ -129,6 +129,7 @@ def _append_request(body: AppendRequest) -> quorum_pb2.AppendRequest:
         previous_term=body.prev_term,
         entries=[_entry(entry) for entry in body.entries],
         committed_end_offset=body.commit,
+        is_announcement=body.is_announcement,
     )
 
 
@@ -284,6 +285,7 @@ def _append_request_back(body: quorum_pb2.AppendRequest) -> AppendRequest:
         Term(body.previous_term),
         tuple([_entry_back(entry) for entry in body.entries]),
         Offset(body.committed_end_offset),
+        body.is_announcement,
     )
 
 

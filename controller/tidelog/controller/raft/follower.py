@@ -64,7 +64,8 @@ def on_append(core: Core, envelope: Envelope, request: AppendRequest) -> None:
     _advance_commit(core, following)
     core.settle_voting_right()
     is_told_by_disk = entries and following.verified_end > core.disk.durable_end
-    if not is_told_by_disk or _acknowledgeable_end(core, following) > following.acknowledged_end:
+    is_answer_due = not is_told_by_disk and not request.is_announcement
+    if is_answer_due or _acknowledgeable_end(core, following) > following.acknowledged_end:
         acknowledge(core, following)
 
 

@@ -63,12 +63,17 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """AppendEntries of the paper: ``entries`` follow ``prev_end``; none in a heartbeat."""
+    """AppendEntries of the paper: ``entries`` follow ``prev_end``; none in a heartbeat.
+
+    An announcement has none either and tells only how far is committed; it is answered if it does
+    not fit, and otherwise not, for the answer would tell the leader what it knows.
+    """
 
     prev_end: Offset
     prev_term: Term
     entries: tuple[Entry, ...]
     commit: Offset
+    is_announcement: bool = False
 
 
 @dataclass(frozen=True, slots=True)

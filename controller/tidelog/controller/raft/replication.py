@@ -69,14 +69,16 @@ def announce_commit(core: Core, leader: Leader) -> None:
     """Let followers apply without waiting for the next append or heartbeat."""
     for progress in leader.progress.values():
         if progress.pace is Pace.REPLICATE and progress.next_offset == core.log.end:
-            _send_append(core, progress, ())
+            _send_append(core, progress, (), is_announcement=True)
 
 
-def _send_append(core: Core, progress: Progress, entries: tuple[Entry, ...]) -> None:
+def _send_append(
+    core: Core, progress: Progress, entries: tuple[Entry, ...], *, is_announcement: bool = False
+) -> None:
     prev_end = max(progress.next_offset, core.log.start)
     prev_term = core.log.term_before(prev_end)
     assert prev_term is not None, "a leader's log reaches as far as it sends"
-    request = AppendRequest(prev_end, prev_term, entries, core.commit)
+    request = AppendRequest(prev_end, prev_term, entries, core.commit, is_announcement)
     core.send(progress.key, request)
 
 

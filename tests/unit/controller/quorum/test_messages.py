@@ -66,7 +66,12 @@ BODIES = {
         m.VoteResponse, st.booleans(), st.booleans(), terms, st.none() | nodes
     ),
     m.AppendRequest: st.builds(
-        m.AppendRequest, offsets, terms, st.lists(entries, max_size=4).map(tuple), offsets
+        m.AppendRequest,
+        offsets,
+        terms,
+        st.lists(entries, max_size=4).map(tuple),
+        offsets,
+        st.booleans(),
     ),
     m.AppendAccepted: st.builds(m.AppendAccepted, offsets),
     m.AppendRejected: st.builds(m.AppendRejected, offsets, st.none() | terms, offsets),
