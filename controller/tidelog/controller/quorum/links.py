@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tidelog.controller.quorum.inbox import Inbox
 from tidelog.controller.quorum.messages import EXCHANGE, MalformedMessage, from_proto, to_proto
@@ -34,6 +34,10 @@ QuorumStream: TypeAlias = PeerStream[QuorumMessage, QuorumMessage]
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 _log = logging.getLogger(__name__)
+
+_ANNOUNCE_AFTER_MS: Final = 1.0
+"""Whoever waits for a commit hears of it before those who are only to know; and the announcements
+of commits that follow each other closely become one, or go with the next entry."""
 
 
 def _size_bytes(envelope: Envelope) -> int:
@@ -60,6 +64,7 @@ class PeerLink:
         self._queue: deque[Envelope] = deque()
         self._bytes = 0
         self._filled = asyncio.Event()
+        self._announcement: asyncio.TimerHandle | None = None
         self._last_refusal = ""
         self.dropped = 0
 
@@ -68,6 +73,21 @@ class PeerLink:
         return not self._queue
 
     def post(self, envelope: Envelope) -> None:
+        if isinstance(envelope.body, AppendRequest):
+            self._withhold_announcement()  # this tells the same, or more
+            if envelope.body.is_announcement:
+                loop = asyncio.get_running_loop()
+                wait_s = _ANNOUNCE_AFTER_MS / 1000
+                self._announcement = loop.call_later(wait_s, self._enqueue, envelope)
+                return
+        self._enqueue(envelope)
+
+    def _withhold_announcement(self) -> None:
+        if self._announcement is not None:
+            self._announcement.cancel()
+            self._announcement = None
+
+    def _enqueue(self, envelope: Envelope) -> None:
         self._queue.append(envelope)
         self._bytes += _size_bytes(envelope)
         while len(self._queue) > 1 and (

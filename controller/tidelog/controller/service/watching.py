@@ -21,6 +21,9 @@ from tidelog.v1 import controller_pb2 as pb
 
 MESSAGE_BYTES: Final = 1 << 20
 """The size of chunks, and about that of messages with batches: a batch is never split."""
+GATHER_MS: Final = 1.0
+"""Whoever waits for a change is answered before those who watch, and they get changes that follow
+each other closely in one message."""
 SIGN_OF_LIFE_MS: Final = 1000.0
 REQUEST_TIMEOUT_MS: Final = 10_000.0
 
@@ -82,6 +85,7 @@ class Watching:
         try:
             async with asyncio.timeout(SIGN_OF_LIFE_MS / 1000):
                 await self._history.wait_beyond(position)
+                await asyncio.sleep(GATHER_MS / 1000)
         except TimeoutError:
             await stream.send(message)
             return position

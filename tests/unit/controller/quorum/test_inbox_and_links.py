@@ -104,7 +104,10 @@ class Pair:
                 raise PeerRefused("INVALID_REQUEST", "no")
             while True:
                 message = await stream.receive()
-                self.received.append(message.append_accepted.match_end_offset)
+                if message.HasField("append_request"):
+                    self.received.append(message.append_request.committed_end_offset)
+                else:
+                    self.received.append(message.append_accepted.match_end_offset)
 
         process = self.network.boot(2)
         identity = PeerIdentity(NodeId(2), "c", IncarnationId(Uuid(bytes(16))))
@@ -142,6 +145,34 @@ def test_messages_arrive_in_order_and_a_broken_stream_is_told_and_dialled_again(
         links.post(envelope(5))
         await asyncio.sleep(0.5)
         assert pair.received[5:] == [5]
+        pair.end()
+
+    run_simulation(main, 1)
+
+
+def append(commit: int, *, is_announcement: bool = False) -> Envelope:
+    return envelope(
+        0, AppendRequest(Offset(9), Term(1), (), Offset(commit), is_announcement=is_announcement)
+    )
+
+
+def test_an_announcement_lets_others_go_first_and_is_left_out_if_they_tell_the_same() -> None:
+    async def main(world: World) -> None:
+        pair = Pair(world)
+        await pair.listen()
+        links = Links(pair.peers, pair.inbox, pair.spawn, 100, 1 << 20)
+        links.post(append(1, is_announcement=True))
+        links.post(envelope(100))
+        await asyncio.sleep(0.5)
+        assert pair.received == [100, 1]
+        links.post(append(2, is_announcement=True))
+        links.post(append(3, is_announcement=True))
+        await asyncio.sleep(0.5)
+        assert pair.received[2:] == [3]
+        links.post(append(4, is_announcement=True))
+        links.post(append(5))
+        await asyncio.sleep(0.5)
+        assert pair.received[3:] == [5]
         pair.end()
 
     run_simulation(main, 1)

@@ -86,6 +86,23 @@ def test_a_watcher_sees_every_committed_record_and_nothing_else(at_the_desk: AtT
     at_the_desk(scenario)
 
 
+def test_those_who_wait_are_answered_before_those_who_watch(at_the_desk: AtTheDesk) -> None:
+    async def scenario(desk: Desk) -> None:
+        stream = new_stream()
+        await asyncio.sleep(0.1)
+        known = desk.controller.committed
+        watching = watch(desk, stream, from_offset=known.offset + 1, last_term=1)
+        await asyncio.sleep(0.1)
+        await asyncio.gather(*(put(desk, value) for value in range(3)))
+        assert stream.sent == []
+        await asyncio.sleep(0.1)
+        [message] = stream.sent
+        assert len(message.batches.batches) == 3
+        watching.cancel()
+
+    at_the_desk(scenario)
+
+
 def test_a_watcher_resumes_where_it_was(at_the_desk: AtTheDesk) -> None:
     async def scenario(desk: Desk) -> None:
         for value in range(5):
