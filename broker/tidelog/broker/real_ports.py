@@ -32,7 +32,7 @@ class CannotStart(Exception):
 async def open_ports(
     settings: Settings, *, offload_threads: int
 ) -> AsyncIterator[tuple[PeerIdentity, NodePorts]]:
-    from tidelog.kernel.real.listener import TcpListener
+    from tidelog.kernel.real.listener import SocketSizes, TcpListener
     from tidelog.kernel.real.peer_server import GrpcPeerServer
     from tidelog.kernel.real.peers import GrpcPeers
     from tidelog.kernel.real.process_offload import WorkerProcesses
@@ -44,6 +44,11 @@ async def open_ports(
     addresses = AddressBook(told.voters, told.dial_overrides)
     peers = GrpcPeers(identity, addresses)
     offload = ThreadOffload(offload_threads)
+    sizes = SocketSizes(
+        settings.get_int("socket.listen.backlog.size"),
+        _unless_left_to_system(settings.get_int("socket.receive.buffer.bytes")),
+        _unless_left_to_system(settings.get_int("socket.send.buffer.bytes")),
+    )
     # A worker opens files by itself, so a disk that takes orders would not be asked.
     workers = WorkerProcesses(CLEANER_WORKER) if type(disk) is OsDisk else None
     try:
@@ -57,7 +62,7 @@ async def open_ports(
                 peers,
                 GrpcPeerServer(identity),
                 addresses,
-                TcpListener(offload),
+                TcpListener(offload, sizes),
                 acknowledges_early,
                 workers,
             ),
@@ -67,6 +72,10 @@ async def open_ports(
             await workers.close()
         await peers.close()
         offload.close()
+
+
+def _unless_left_to_system(size: int) -> int | None:
+    return None if size == -1 else size
 
 
 def _disk_and_clock(settings: Settings) -> tuple[OsDisk, SystemClock, bool]:

@@ -31,7 +31,7 @@ from tidelog.kernel.listener import (
 )
 from tidelog.kernel.ports import ByteView, File, Offload
 from tidelog.kernel.real.disk import OsDisk
-from tidelog.kernel.real.listener import TcpListener
+from tidelog.kernel.real.listener import SocketSizes, TcpListener
 from tidelog.kernel.real.offload import ThreadOffload
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
@@ -93,6 +93,26 @@ def framed(body: bytes) -> bytes:
 
 
 # ---- reading
+
+
+def test_sockets_have_the_sizes_they_were_given(run: Run) -> None:
+    async def main() -> None:
+        taken: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+
+        async def on_connection(connection: ClientConnection) -> None:
+            sock: socket.socket = connection._socket  # type: ignore[attr-defined]
+            names = (socket.SO_RCVBUF, socket.SO_SNDBUF)
+            sizes = [sock.getsockopt(socket.SOL_SOCKET, name) for name in names]
+            taken.set_result((sizes[0], sizes[1]))
+
+        listener = TcpListener(sizes=SocketSizes(10, 20_000, 30_000))
+        bound = await listener.serve("PLAINTEXT", "127.0.0.1", 0, on_connection)
+        async with connected(bound):
+            # Linux counts its own book-keeping in and doubles what it is given.
+            assert await taken == (40_000, 60_000)
+        await bound.close()
+
+    run(main())
 
 
 def test_frames_that_come_in_pieces_or_at_once(run: Run) -> None:

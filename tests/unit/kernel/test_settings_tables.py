@@ -30,6 +30,9 @@ DELIBERATE = {
     "controller.listener.names": "CONTROLLER unless given, so that a node starts without it",
     "group.coordinator.rebalance.protocols": "no share or streams groups",
     "process.roles": "both roles unless given",
+    "socket.listen.backlog.size": "one event loop accepts, between its other work",
+    "socket.receive.buffer.bytes": "only -1 leaves it to the system",
+    "socket.send.buffer.bytes": "only -1 leaves it to the system",
 }
 # Kafka checks these elsewhere, or its table shows a validator's name instead of a bound.
 BOUNDS_SAID_OTHERWISE = {
@@ -108,6 +111,17 @@ def test_rows_are_whole(table: Table) -> None:
         for synonym in row.synonyms:
             other = BROKER_SETTINGS[synonym.name]
             assert (other.kind == row.kind) == (synonym.factor == 1)
+
+
+def test_every_setting_of_a_node_is_read_by_something() -> None:
+    """One that nothing reads would be shown, taken and have no effect, without a warning."""
+    root = Path(__file__).parents[3]
+    rooms = ("broker", "controller", "coordinator", "kernel", "replication", "storage")
+    tables = root / "kernel/tidelog/kernel/settings"
+    names_only = {path for path in tables.glob("*.py") if path.stem.endswith(("_rows", "_names"))}
+    sources = {path for room in rooms for path in (root / room).rglob("*.py")} - names_only
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(sources))
+    assert [name for name in BROKER_SETTINGS if f'"{name}"' not in text] == []
 
 
 def test_a_topic_setting_and_its_first_broker_setting_agree() -> None:

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import socket
+from dataclasses import dataclass
 from typing import Final
 
 from tidelog.kernel.addresses import SocketAddress
@@ -20,11 +21,19 @@ from tidelog.kernel.real.tcp_connection import TcpConnection
 
 _log = logging.getLogger(__name__)
 
-_BACKLOG: Final = 4096
 _ACCEPTS_PER_WAKE: Final = 64
 _ACCEPT_PAUSE_S: Final = 0.1
 _CLOSE_GRACE_S: Final = 1.0
 _OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(frozen=True, slots=True)
+class SocketSizes:
+    """Of the sockets that a listener makes; None leaves a buffer to the system."""
+
+    backlog: int = 4096
+    receive_bytes: int | None = None
+    send_bytes: int | None = None
 
 
 class _BoundTcp:
@@ -125,8 +134,9 @@ class TcpListener:
     one they are waited for on the event loop.
     """
 
-    def __init__(self, offload: Offload | None = None) -> None:
+    def __init__(self, offload: Offload | None = None, sizes: SocketSizes = SocketSizes()) -> None:
         self._offload = offload
+        self._sizes = sizes
 
     async def serve(
         self,
@@ -137,16 +147,16 @@ class TcpListener:
         *,
         admit: Admit = admit_all,
     ) -> BoundListener:
-        sock = await _bind(host, port)
+        sock = await _bind(host, port, self._sizes)
         return _BoundTcp(sock, name, on_connection, admit, self._offload)
 
 
-async def _bind(host: str, port: int) -> socket.socket:
+async def _bind(host: str, port: int, sizes: SocketSizes) -> socket.socket:
     """A listening socket at the first address of the host; without one, at every interface."""
     is_everywhere = not host
     if is_everywhere and socket.has_dualstack_ipv6():
         sock = socket.create_server(
-            ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+            ("", port), family=socket.AF_INET6, backlog=sizes.backlog, dualstack_ipv6=True
         )
     else:
         loop = asyncio.get_running_loop()
@@ -154,6 +164,11 @@ async def _bind(host: str, port: int) -> socket.socket:
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, _, _, _, address = found[0]
-        sock = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        sock = socket.create_server(address[:2], family=family, backlog=sizes.backlog)
+    # Those that are accepted inherit the sizes, and know them when windows are agreed upon.
+    if sizes.receive_bytes is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, sizes.receive_bytes)
+    if sizes.send_bytes is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sizes.send_bytes)
     sock.setblocking(False)
     return sock

@@ -30,9 +30,6 @@ _CLASSIC_GROUPS: Final = (
             "The most members of a classic group.", allowed=AT_LEAST_1),
     Setting("group.coordinator.rebalance.protocols", Kind.LIST, ("classic", "consumer"), _G,
             "The group protocols on offer.", allowed=OneOf(("consumer", "classic"))),
-    Setting("group.coordinator.append.linger.ms", Kind.INT, -1, _G,
-            "How long a coordinator collects records before it writes them; -1 adapts to load.",
-            allowed=Range(-1)),
 )
 
 _CONSUMER_GROUPS: Final = (
@@ -68,9 +65,6 @@ _OFFSETS: Final = (
             allowed=AT_LEAST_1),
     Setting("offsets.topic.segment.bytes", Kind.INT, 100 << 20, _G,
             "segment.bytes of __consumer_offsets.", allowed=AT_LEAST_1),
-    Setting("offsets.topic.compression.codec", Kind.INT, 0, _G,
-            "How batches of __consumer_offsets are compressed: 0 none, 1 gzip, 2 snappy, 3 lz4,"
-            " 4 zstd."),
     Setting("offsets.retention.minutes", Kind.INT, 10_080, _G,
             "How long the offsets of an empty group are kept.", allowed=AT_LEAST_1),
     Setting("offsets.retention.check.interval.ms", Kind.LONG, 600_000, _G,

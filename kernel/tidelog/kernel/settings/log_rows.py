@@ -92,9 +92,6 @@ _DIRECTORIES: Final = (
             "The directory for data, where log.dirs gives none."),
     Setting("log.dirs", Kind.LIST, None, _S, "The directories for data, separated by commas.",
             synonyms=(Synonym("log.dir"),)),
-    Setting("log.dir.failure.timeout.ms", Kind.LONG, 30_000, _S,
-            "How long a failed directory may stay unreported before the node stops.",
-            allowed=AT_LEAST_1),
     Setting("log.dir.min.free.bytes", Kind.LONG, 64 << 20, _S,
             "Below this much free space a directory takes no more records from producers.",
             _C, AT_LEAST_0, ours=True),
@@ -104,9 +101,6 @@ _DIRECTORIES: Final = (
 )
 
 _BACKGROUND: Final = (
-    Setting("log.initial.task.delay.ms", Kind.LONG, 30_000, _S,
-            "How long after the start retention, flushing and checkpoints begin.",
-            allowed=AT_LEAST_0),
     Setting("log.retention.check.interval.ms", Kind.LONG, 5 * MINUTE_MS, _S,
             "How often logs are looked at for segments to delete.", allowed=AT_LEAST_1),
     Setting("log.flush.offset.checkpoint.interval.ms", Kind.INT, MINUTE_MS, _S,
@@ -118,8 +112,6 @@ _BACKGROUND: Final = (
             _C, AT_LEAST_1, ours=True),
     Setting("producer.id.expiration.ms", Kind.INT, DAY_MS, _S,
             "How long a partition remembers an idle producer.", _C, AT_LEAST_1),
-    Setting("producer.id.expiration.check.interval.ms", Kind.INT, 10 * MINUTE_MS, _S,
-            "How often idle producers are looked for.", allowed=AT_LEAST_1),
 )
 
 _CLEANER: Final = (
@@ -149,8 +141,6 @@ _REPLICATION: Final = (
             "How much a follower asks for per partition and fetch.", allowed=AT_LEAST_0),
     Setting("replica.fetch.response.max.bytes", Kind.INT, 10 << 20, _R,
             "How much a follower asks for per fetch.", allowed=AT_LEAST_0),
-    Setting("replica.fetch.min.bytes", Kind.INT, 1, _R,
-            "How much a leader collects before it answers a follower."),
     Setting("replica.fetch.wait.max.ms", Kind.INT, 500, _R,
             "How long a leader collects before it answers a follower."),
     Setting("replica.fetch.backoff.ms", Kind.INT, 1000, _R,

@@ -42,12 +42,13 @@ _LISTENERS: Final = (
             "The protocol of each listener, NAME:PROTOCOL; those in use must be PLAINTEXT."),
     Setting("controller.listener.names", Kind.LIST, ("CONTROLLER",), _Q,
             "The listeners on which nodes talk to each other; the first is used."),
-    Setting("socket.listen.backlog.size", Kind.INT, 50, _B,
+    Setting("socket.listen.backlog.size", Kind.INT, 4096, _B,
             "How many connections may wait to be accepted.", allowed=AT_LEAST_1),
     Setting("socket.receive.buffer.bytes", Kind.INT, 102_400, _B,
-            "The size of sockets' receive buffers; -1 leaves it to the system."),
+            "The size of sockets' receive buffers; -1 leaves it to the system.",
+            allowed=Range(-1)),
     Setting("socket.send.buffer.bytes", Kind.INT, 102_400, _B,
-            "The size of sockets' send buffers; -1 leaves it to the system."),
+            "The size of sockets' send buffers; -1 leaves it to the system.", allowed=Range(-1)),
     Setting("socket.request.max.bytes", Kind.INT, 100 << 20, _B,
             "The largest request taken; and how much of one connection's is read before earlier"
             " requests of it are answered.", allowed=AT_LEAST_1),
@@ -79,8 +80,6 @@ _REQUESTS: Final = (
             "How many partitions one DescribeTopicPartitions answers.", allowed=AT_LEAST_1),
     Setting("request.timeout.ms", Kind.INT, 30_000, _B,
             "How long a broker waits for the controller to answer a forwarded request."),
-    Setting("controlled.shutdown.enable", Kind.BOOLEAN, True, _B,
-            "Hand leadership over before stopping."),
 )
 
 _LOGGING: Final = (
@@ -114,16 +113,6 @@ _QUORUM: Final = (
             "Instead of the voters, on a controller that is the only one: its own host:port."),
     Setting("controller.quorum.election.timeout.ms", Kind.INT, 1000, _Q,
             "How long a candidate waits for votes, before a random addition of up to as much.",
-            allowed=AT_LEAST_0),
-    Setting("controller.quorum.election.backoff.max.ms", Kind.INT, 1000, _Q,
-            "The longest pause after a lost election.", allowed=AT_LEAST_0),
-    Setting("controller.quorum.fetch.timeout.ms", Kind.INT, 2000, _Q,
-            "How long a controller hears nothing from the active one before it stands for"
-            " election.", allowed=AT_LEAST_0),
-    Setting("controller.quorum.request.timeout.ms", Kind.INT, 2000, _Q,
-            "How long a controller waits for another's answer.", allowed=AT_LEAST_0),
-    Setting("controller.quorum.append.linger.ms", Kind.INT, 25, _Q,
-            "How long the active controller collects records before it syncs them.",
             allowed=AT_LEAST_0),
     Setting("metadata.log.dir", Kind.STRING, None, _Q,
             "The directory of the metadata log; the first of log.dirs unless given."),
