@@ -100,6 +100,8 @@ class SimCluster:
         }
         self.halts: list[tuple[int, str]] = []
         """Nodes that gave up by themselves, and why, in order."""
+        self.replaced: set[int] = set()
+        """Nodes that were given a new disk."""
         self.on_defect: Callable[[str, BaseException], None] | None = None
         self._power = world.random.fork("power")
         self._power_losses = 0
@@ -310,6 +312,7 @@ class SimCluster:
         """Empty hardware for a node that is down."""
         assert not self.is_alive(node), f"node {node} still uses its disk"
         self.trace.note(f"node-{node}", "gets a new disk")
+        self.replaced.add(node)
         self.nodes[node].replace_disk()
 
     async def admit_replaced(self, within_s: float = 60.0) -> None:

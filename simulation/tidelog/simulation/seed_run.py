@@ -120,7 +120,10 @@ class SeedRun(ABC):
         await driver.run(self.schedule)
         await driver.heal()
         await self._repair()
-        await self.finish()
+        if self._has_lost_its_replicas():
+            cluster.trace.note("operator", "is beyond what replication promises to survive")
+        else:
+            await self.finish()
         self.check()
         self._check_halts()
         self.world.loop.watch(None)
@@ -178,6 +181,17 @@ class SeedRun(ABC):
         words = self.cluster.nodes[node].last_words
         told = [why for n, why in self.cluster.halts if n == node and why == words]
         return node in self.flipped | self.failing and len(told) > 1
+
+    def _has_lost_its_replicas(self) -> bool:
+        """Whether new disks took all that counted of a partition. One is survived by three
+        replicas of which two have every record; five nodes may lose the disks of two."""
+        image = newest_image(self.cluster)
+        replaced = self.cluster.replaced
+        return image is not None and any(
+            not state.isr and not state.elr and len(replaced.intersection(state.replicas)) > 1
+            for topic in image.topics.by_id.values()
+            for state in topic.partitions.values()
+        )
 
     async def _settle(self) -> None:
         """Until every node serves or is down again; a start takes a while."""
