@@ -357,6 +357,14 @@ MUTANTS = [
         (_DECISIONS, f"{_SCENARIOS}a_wiped_node_returns"),
     ),
     Mutant(
+        "a-suspicion-is-forgotten-before-it-is-told",
+        "hazards 41 and 44",
+        "storage/tidelog/storage/log_dir.py",
+        "        self._keep_suspicion(report)\n",
+        "",
+        ("tests/unit/storage/test_log_dir.py", "cluster:631490"),
+    ),
+    Mutant(
         "replicas-act-on-metadata-of-a-former-life",
         "DESIGN 2.2",
         "broker/tidelog/broker/broker_role.py",

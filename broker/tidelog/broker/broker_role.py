@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from tidelog.broker.calls import Handler
@@ -151,6 +152,10 @@ class BrokerRole:
         self.replicas.start()
         self._are_logs_open = True
         await self.client.register(self._registration(recovered))
+        for directory in self._directories:
+            if directory.failure is None:
+                with suppress(OSError):  # else told once more by the next start
+                    await self._ports.offload.run(directory.forget_suspects())
         self._begin_when_caught_up()
         self._spawn(Housekeeping(self.replicas).run(), "housekeeping")
         self._spawn(self.cleaners.run(), "cleaner")

@@ -28,7 +28,7 @@ from tidelog.kernel.ids import (
     TopicPartition,
     Uuid,
 )
-from tidelog.kernel.ports import Disk, Offload, Random
+from tidelog.kernel.ports import Disk, Offload, Random, Steps
 from tidelog.kernel.settings import TopicConfig
 from tidelog.storage.atomic import make_dirs_durably, write_atomically
 from tidelog.storage.checkpoints import CorruptCheckpoint
@@ -44,6 +44,7 @@ from tidelog.storage.names import (
     METADATA_TOPIC,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
+    SUSPECTS_CHECKPOINT,
     DirKind,
     delete_dir_name,
     parse_partition_dir,
@@ -66,7 +67,7 @@ from tidelog.storage.node_files import (
     write_partition_metadata,
 )
 from tidelog.storage.offset_table import OffsetTable
-from tidelog.storage.opening import Opening, Report
+from tidelog.storage.opening import Opening, Report, Verdict
 from tidelog.storage.recovery import open_log
 from tidelog.storage.retention import RetentionPlan
 
@@ -120,6 +121,8 @@ class LogDirectory:
         self._recovery_points = self._table(RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._table(LOG_START_CHECKPOINT)
         self._high_watermarks = self._table(HIGH_WATERMARK_CHECKPOINT)
+        self._suspects = OffsetTable(disk, f"{path}/{SUSPECTS_CHECKPOINT}")
+        self._is_all_suspect = not self._load_suspects()
         self.clean_points = CleanPoints(disk, path)
         if self.clean_points.flaw is not None:
             self.repairs.append(self.clean_points.flaw)
@@ -143,6 +146,15 @@ class LogDirectory:
             self.repairs.append(f"{error}; starting from the logs themselves")
             self.clean_shutdown = None
         return table
+
+    def _load_suspects(self) -> bool:
+        """False if it is no longer known which logs are suspect: any may be."""
+        try:
+            self._suspects.load()
+        except CorruptCheckpoint as error:
+            self.repairs.append(f"{error}; every log here is suspect")
+            return False
+        return True
 
     # --- partitions on disk ------------------------------------------------------------
 
@@ -228,12 +240,29 @@ class LogDirectory:
         self, offload: Offload, tp: TopicPartition, config: TopicConfig, now_ms: TimestampMs
     ) -> Report:
         log, report = await offload.run(open_log(self.opening(tp, config, now_ms)))
+        self._keep_suspicion(report)
         log.on_truncating = self._lower_checkpoints
         log.on_removing = lambda tp, start: self._log_starts.raise_to({tp: start})
         log.on_swapping = self._raise_recovery_point
         self.logs[tp] = log
         self._moved_away.discard(tp)
         return report
+
+    def _keep_suspicion(self, report: Report) -> None:
+        """What was cut does not show any more. Until the cluster has heard of it, the next start
+        has to know, however this one ends."""
+        is_remembered = self._is_all_suspect or report.tp in self._suspects.offsets
+        if is_remembered and report.verdict is not Verdict.SUSPECT:
+            report.suspect("found suspect by an earlier start, of which the cluster may not know")
+        if report.verdict is Verdict.SUSPECT:
+            self._suspects.write({**self._suspects.offsets, report.tp: report.end_offset})
+
+    def forget_suspects(self) -> Steps[None]:
+        """The cluster knows which logs were found suspect."""
+        if self._suspects.offsets or self._is_all_suspect:
+            self._suspects.withdraw({})
+            self._is_all_suspect = False
+        yield
 
     def _lower_checkpoints(self, tp: TopicPartition, end: Offset) -> None:
         self.clean_points.lower(tp, end)

@@ -33,6 +33,7 @@ from tidelog.kernel.ids import (
 )
 from tidelog.kernel.real import OsDisk, SystemRandom
 from tidelog.simulation import InlineOffload, SimDisk, SimOffload, SimRandom, World, run_simulation
+from tidelog.storage.atomic import write_atomically
 from tidelog.storage.checkpoints import read_offset_checkpoint
 from tidelog.storage.log import LogFailed
 from tidelog.storage.log_dir import (
@@ -509,11 +510,40 @@ def test_the_marker_of_a_failure_stays_until_every_log_is_cut_and_flushed() -> N
             # Either it had come to its end, or it is still distrusted.
             reports = open_logs(again, CONFIG)
             assert {log.end_offset for log in again.logs.values()} == {1}
-            assert len(reports) == len(TPS)
+            assert [report.verdict for report in reports] == [Verdict.SUSPECT] * len(TPS)
             changes += 1
         else:
             break
     assert changes > 20
+
+
+def verdicts(directory: LogDirectory) -> list[Verdict]:
+    return [report.verdict for report in open_logs(directory, CONFIG)]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_suspicion_is_kept_until_the_cluster_knows(is_damaged: bool) -> None:
+    """A start that cut logs may end before it has told anybody, and be closed cleanly even."""
+    disk = SimDisk()
+    directory = filled(disk)
+    for log in directory.logs.values():
+        log.flush_now()
+    directory.write_recovery_points()
+    directory.fail("fsync failed")
+    all_suspect = [Verdict.SUSPECT] * len(TPS)
+    disk = disk.power_loss(SimRandom(1))
+    cutting = open_dir(disk)
+    assert verdicts(cutting) == all_suspect
+    assert cutting.close_cleanly(BrokerEpoch(7))
+    if is_damaged:
+        write_atomically(disk, f"{cutting.path}/suspect-replicas-checkpoint", b"0\n9\n")
+    disk = disk.power_loss(SimRandom(2))
+    telling = open_dir(disk)
+    assert verdicts(telling) == all_suspect
+    for _ in telling.forget_suspects():
+        pass
+    disk = disk.power_loss(SimRandom(3))
+    assert verdicts(open_dir(disk)) == [Verdict.CLEAN] * len(TPS)
 
 
 def test_a_directory_is_not_distrusted_for_nothing() -> None:
