@@ -31,7 +31,7 @@ DELIBERATE = {
     "group.coordinator.rebalance.protocols": "no share or streams groups",
     "process.roles": "both roles unless given",
     "socket.listen.backlog.size": "one event loop accepts, between its other work",
-    "socket.receive.buffer.bytes": "only -1 leaves it to the system",
+    "socket.receive.buffer.bytes": "the system makes it as large as a connection needs",
     "socket.send.buffer.bytes": "only -1 leaves it to the system",
 }
 # Kafka checks these elsewhere, or its table shows a validator's name instead of a bound.

@@ -44,7 +44,7 @@ _LISTENERS: Final = (
             "The listeners on which nodes talk to each other; the first is used."),
     Setting("socket.listen.backlog.size", Kind.INT, 4096, _B,
             "How many connections may wait to be accepted.", allowed=AT_LEAST_1),
-    Setting("socket.receive.buffer.bytes", Kind.INT, 102_400, _B,
+    Setting("socket.receive.buffer.bytes", Kind.INT, -1, _B,
             "The size of sockets' receive buffers; -1 leaves it to the system.",
             allowed=Range(-1)),
     Setting("socket.send.buffer.bytes", Kind.INT, 102_400, _B,
