@@ -72,6 +72,10 @@ test-spark: .venv/.spark  ## read and write a cluster with Spark (Java 17; insta
 test-spark-soak: .venv/.spark  ## kill 40 Spark drivers, and fail their tasks, while they write exactly once
 	TIDELOG_SPARK_KILLS=40 $(V)/python -m pytest -q -m spark tests/spark/test_sink_once.py
 
+.PHONY: test-spark-packed
+test-spark-packed: .venv/.spark  ## run a job whose executors have only the environment that was packed and sent to them
+	$(V)/python -m pytest -q tests/spark/packed_environment.py
+
 .PHONY: demo-pipeline
 demo-pipeline: .venv/.spark  ## three nodes and Spark: orders aggregated, archived, audited and drawn
 	$(V)/python docs/examples/orders_pipeline.py

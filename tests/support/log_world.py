@@ -162,7 +162,7 @@ class LogWorld:
         self.flush_end = 0
         self._ever: set[bytes] = set()
         self._follows: set[tuple[bytes, bytes]] = set()
-        self._lost_power = False
+        self._lost_power = self._was_start_cut_short = False
         self._start()
 
     # --- what the model says -----------------------------------------------------------
@@ -441,6 +441,7 @@ class LogWorld:
         other._ever, other._follows = set(self._ever), set(self._follows)
         other.flush, other.stays_down = None, False
         other.disk, other._lost_power = disk, lost_power
+        other._was_start_cut_short = True  # perhaps: the stop may have come at any moment
         other._compare(other._start())
         other.check()
         return other
@@ -460,6 +461,7 @@ class LogWorld:
             if not _is_crash(error):
                 raise
             self.crashes += 1
+            self._was_start_cut_short = True
             self._stop(by_power_loss=again_by_power)
             report = self._start()
         self.disk.on_operation(None)
@@ -481,6 +483,8 @@ class LogWorld:
             create(self.directory, self.config, now_ms=self.now)
             reports = [Report(TP)]
         self.log: Log = self.directory.logs[TP]
+        for _ in self.directory.forget_suspects():  # a node has told them by now
+            pass
         return reports[0]
 
     # --- judging -------------------------------------------------------------------------
@@ -502,7 +506,7 @@ class LogWorld:
         self._check_guaranteed(live)
         assert self.log.log_start <= self.log_start
         self._check_verdict(report, found)
-        self._lost_power = False
+        self._lost_power = self._was_start_cut_short = False
         self.batches = found
         self.hw = self.log.high_watermark
         self.log_start = self.log.log_start
@@ -523,6 +527,9 @@ class LogWorld:
         if report.verdict is not Verdict.SUSPECT:
             return
         if self._tells_of_a_gap(report):
+            return
+        if any("by an earlier start" in line for line in report.repairs):
+            assert self._was_start_cut_short, report.repairs
             return
         assert self._lost_power, f"suspect after a mere kill: {report.repairs}"
         kept = [line.rpartition(" ")[2] for line in report.repairs if line.startswith("kept")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from tidelog.broker.context import ControllerRefused, QuorumDescription, QuorumMember
 from tidelog.controller.client.answers import ForwardedRequest
@@ -24,6 +25,10 @@ from tidelog.kernel.ids import (
 )
 from tidelog.kernel.peers import PeerRefused
 from tidelog.v1 import controller_pb2 as pb
+
+_CATCH_UP_MS: Final = 500.0
+"""How long an answer waits for the metadata to show what it is about; a moment is enough, unless
+this broker hears from no controller that can tell."""
 
 
 class ControllerCluster:
@@ -49,6 +54,8 @@ class ControllerCluster:
             raise _refused(error) from error
         if isinstance(answer, ApiError):
             raise ControllerRefused(answer.code, answer.message)
+        # Who changed something and asks this broker next is shown the change.
+        await self._client.catch_up(within_ms=_CATCH_UP_MS)
         return answer
 
     async def allocate_producer_ids(self, *, timeout_ms: float) -> range:

@@ -351,16 +351,18 @@ class ForwardRequest(_message.Message):
     def __init__(self, api_key: _Optional[int] = ..., api_version: _Optional[int] = ..., request: _Optional[bytes] = ..., principal_type: _Optional[str] = ..., principal_name: _Optional[str] = ..., client_address: _Optional[str] = ..., client_id: _Optional[str] = ..., listener_name: _Optional[str] = ...) -> None: ...
 
 class ForwardResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "response", "active_controller")
+    __slots__ = ("error_code", "error_message", "response", "active_controller", "metadata_end_offset")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    METADATA_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     error_code: int
     error_message: str
     response: bytes
     active_controller: _common_pb2.ActiveController
-    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., response: _Optional[bytes] = ..., active_controller: _Optional[_Union[_common_pb2.ActiveController, _Mapping]] = ...) -> None: ...
+    metadata_end_offset: int
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., response: _Optional[bytes] = ..., active_controller: _Optional[_Union[_common_pb2.ActiveController, _Mapping]] = ..., metadata_end_offset: _Optional[int] = ...) -> None: ...
 
 class DescribeQuorumRequest(_message.Message):
     __slots__ = ()

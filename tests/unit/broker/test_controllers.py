@@ -31,6 +31,11 @@ class ScriptedClient:
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
         self.timeouts_ms: list[float] = []
+        self.has_caught_up = False
+
+    async def catch_up(self, *, within_ms: float) -> None:
+        await asyncio.sleep(0)
+        self.has_caught_up = True
 
     async def answer(self, timeout_ms: float) -> Any:
         self.timeouts_ms.append(timeout_ms)
@@ -59,6 +64,7 @@ def test_answers_are_passed_on_within_the_time() -> None:
         cluster, client = cluster_of(b"answer")
         assert await cluster.forward(REQUEST, timeout_ms=5) == b"answer"
         assert client.timeouts_ms == [5]
+        assert client.has_caught_up, "who asks next would not be shown what was changed"
         cluster, _ = cluster_of(ProducerIdBlock(NO_ERROR, ProducerId(3000), 1000))
         assert await cluster.allocate_producer_ids(timeout_ms=5) == range(3000, 4000)
 

@@ -56,7 +56,7 @@ from tidelog.controller.metadata.delta import MetadataDelta
 from tidelog.controller.metadata.partitions import PartitionRef
 from tidelog.controller.service import contract, methods
 from tidelog.kernel.errors import ErrorCode
-from tidelog.kernel.ids import BrokerEpoch, DirectoryId, NodeId, ProducerId
+from tidelog.kernel.ids import BrokerEpoch, DirectoryId, NodeId, Offset, ProducerId
 from tidelog.kernel.peers import PeerRefused, Peers, Unary
 from tidelog.kernel.ports import Clock, Random
 from tidelog.kernel.settings import Settings
@@ -113,6 +113,7 @@ class ControllerClient:
         self._born_ms = clock.monotonic_ms()
         self._active = ActiveController(controllers)
         self._calls = ControllerCalls(peers, self._active, clock=clock, random=random)
+        self._told_end = Offset(0)
         self._reach = QuorumReach(clock.monotonic_ms(), self._session_ms)
         self._links: dict[NodeId, HeartbeatLink] = {}
         self._sequence = 0
@@ -289,7 +290,15 @@ class ControllerClient:
         """The body of the response for the client, or why there is none."""
         answer = await self._call(methods.FORWARD, forward_message(request), timeout_ms)
         error = api_error(answer.error_code, answer.error_message)
+        self._told_end = max(self._told_end, Offset(answer.metadata_end_offset))
         return error if error.is_error else answer.response
+
+    async def catch_up(self, *, within_ms: float) -> None:
+        """Until the feed has brought what answers were about, or the time is over."""
+        told, feed = self._told_end, self.feed
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_ms / 1000):
+                await feed.wait_for(lambda _: feed.end_offset >= told)
 
     async def describe_quorum(
         self, *, timeout_ms: float | None = None

@@ -160,7 +160,8 @@ class Handlers:
         async def forward() -> pb.ForwardResponse:
             outcome = await self._forwarding.handle(message)
             if isinstance(outcome, bytes):
-                return pb.ForwardResponse(response=outcome)
+                end = self._controller.history.end_offset
+                return pb.ForwardResponse(response=outcome, metadata_end_offset=end)
             response = pb.ForwardResponse()
             set_error(response, outcome)
             return response

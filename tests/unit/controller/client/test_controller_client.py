@@ -36,7 +36,7 @@ from tidelog.controller.metadata.records import (
 )
 from tidelog.controller.service.controller import Cause
 from tidelog.kernel.errors import ErrorCode
-from tidelog.kernel.ids import BrokerEpoch, PartitionIndex
+from tidelog.kernel.ids import BrokerEpoch, Offset, PartitionIndex
 from tidelog.v1 import controller_pb2 as pb
 from tidelog.wire.protocol.apis import APIS
 from tidelog.wire.protocol.kio_codec import kio_bytes
@@ -241,6 +241,24 @@ def test_without_a_quorum_registration_fails_at_its_deadline() -> None:
         assert 9_900 <= cluster.now_ms() <= 10_500
 
     simulate(scenario, initial_broker_registration_timeout_ms="10000")
+
+
+def test_what_an_answer_was_about_is_waited_for_but_not_for_ever() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.start(11)
+        client = cluster.brokers[11].client
+        assert await create_through(cluster.brokers[11], "orders") == ErrorCode.NONE
+        assert client.feed.image.topics.named("orders") is None, "it is told after the answer"
+        before_ms = cluster.now_ms()
+        await client.catch_up(within_ms=500)
+        assert client.feed.image.topics.named("orders") is not None
+        assert cluster.now_ms() - before_ms < 100
+        client._told_end = Offset(1_000_000)
+        before_ms = cluster.now_ms()
+        await client.catch_up(within_ms=500)
+        assert cluster.now_ms() - before_ms == pytest.approx(500)
+
+    simulate(scenario)
 
 
 def test_a_broker_taken_off_the_list_registers_again() -> None:
