@@ -85,8 +85,7 @@ def test_a_packed_environment_is_all_that_executors_need(
     told: dict[str, Any] = json.loads(said.splitlines()[-1])
     assert told["paths"], "no executor said anything"
     for path in told["paths"]:
-        assert "/environment/" in path and not path.startswith(str(driver_directory)), path
-        assert not path.startswith(str(ROOT)), path
+        assert "/work/app-" in path and "/environment/lib/" in path, path
     reader = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": "none"})
     ends = [reader.get_watermark_offsets(TopicPartition(target, p), 30)[1] for p in range(2)]
     reader.close()
