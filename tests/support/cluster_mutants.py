@@ -229,6 +229,14 @@ MUTANTS = [
         ("tests/unit/replication/test_cluster_faults.py",),
     ),
     Mutant(
+        "a-follower-takes-in-what-its-leader-cannot-have",
+        "hazard 14",
+        _LOG,
+        "            bounds.check(self.tp, header)\n",
+        "",
+        ("tests/unit/replication/test_cluster_faults.py",),
+    ),
+    Mutant(
         "a-wrong-length-ends-the-segment",
         "hazard 14",
         "storage/tidelog/storage/segment.py",

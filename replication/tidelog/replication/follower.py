@@ -75,10 +75,13 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append the records, then move the high watermark to at most ``high_watermark``."""
+    """Append the records, none beyond the leader's end and epoch, then move the high watermark to
+    at most ``high_watermark``."""
 
     high_watermark: Offset
     log_start: Offset
+    log_end: Offset
+    leader_epoch: LeaderEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,9 @@ class FollowerPartition:
         self.phase = Phase.READY
         if fetched.fetch_offset != self._asked_at or log.end != self._asked_at:
             return Ignore("records for another place than the log's end")
-        return Append(fetched.high_watermark, fetched.log_start)
+        return Append(
+            fetched.high_watermark, fetched.log_start, fetched.log_end, fetched.leader_epoch
+        )
 
     def _cut(self, theirs: EpochEnd, log: LocalLog, end_of: EndOf) -> TruncateTo:
         """KIP-279: to the end of the last epoch both sides have."""

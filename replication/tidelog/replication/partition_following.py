@@ -22,6 +22,7 @@ from tidelog.replication.partition_reads import PartitionReads
 from tidelog.replication.settings import ReplicationSettings
 from tidelog.storage.epoch_cache import EpochEnd
 from tidelog.storage.flush_policy import flush_is_due
+from tidelog.storage.leader_bounds import LeaderBounds
 from tidelog.storage.log import Log, LogFailed, OffsetsNotContiguous
 from tidelog.wire.errors import MalformedBatch
 
@@ -126,8 +127,8 @@ class FollowingPartition(PartitionReads):
 
     def _carry_out(self, decision: f.Decision, records: ByteView) -> f.Decision:
         match decision:
-            case f.Append(high_watermark=high_watermark, log_start=log_start):
-                return self._append_fetched(decision, records, high_watermark, log_start)
+            case f.Append():
+                return self._append_fetched(decision, records)
             case f.Note(high_watermark=high_watermark, log_start=log_start):
                 self._note(high_watermark, log_start)
             case f.TruncateTo(offset=offset, is_below_high_watermark=is_below):
@@ -145,14 +146,13 @@ class FollowingPartition(PartitionReads):
                 assert_never(decision)
         return decision
 
-    def _append_fetched(
-        self, decision: f.Decision, records: ByteView, high_watermark: Offset, log_start: Offset
-    ) -> f.Decision:
+    def _append_fetched(self, decision: f.Append, records: ByteView) -> f.Decision:
         assert self.follower is not None
         before = self.log.end_offset
         code = ErrorCode.NONE
         try:
-            full = self.log.append_as_follower(records, self._host.clock.wall_ms())
+            bounds = LeaderBounds(decision.log_end, decision.leader_epoch)
+            full = self.log.append_as_follower(records, self._host.clock.wall_ms(), bounds)
             if full is not None:
                 _log.warning("%s: %s", self, full.message)
                 code = full.code
@@ -168,7 +168,7 @@ class FollowingPartition(PartitionReads):
             self._request_flush()
         if code is not ErrorCode.NONE:
             return self.follower.back_off(self._host.now_ms(), code)
-        self._note(high_watermark, log_start)
+        self._note(decision.high_watermark, decision.log_start)
         return decision
 
     def _note(self, high_watermark: Offset, log_start: Offset) -> None:

@@ -34,6 +34,7 @@ from tidelog.storage.atomic import DISK_FULL
 from tidelog.storage.checkpoints import write_epoch_checkpoint
 from tidelog.storage.epoch_cache import EpochCache
 from tidelog.storage.flush import Flush, FlushState
+from tidelog.storage.leader_bounds import NO_BOUNDS, LeaderBounds
 from tidelog.storage.names import LEADER_EPOCH_CHECKPOINT, segment_paths
 from tidelog.storage.producer_log import ProducerLog
 from tidelog.storage.producer_state import Duplicate
@@ -245,7 +246,9 @@ class Log(CompactableLog):
         self._take_over(stamped, marker)
         return Appended(base, stamped.last_offset, log_append_time_ms)
 
-    def append_as_follower(self, data: ByteView, now_ms: TimestampMs) -> Rejected | None:
+    def append_as_follower(
+        self, data: ByteView, now_ms: TimestampMs, bounds: LeaderBounds = NO_BOUNDS
+    ) -> Rejected | None:
         """Append replicated batches as they are; an unfinished one at the end is left out.
 
         Producer state is updated without the checks a leader makes: what the leader accepted
@@ -259,6 +262,7 @@ class Log(CompactableLog):
             except IncompleteBatch:
                 return None
             batch = view[position : position + header.size]
+            bounds.check(self.tp, header)
             self._check_follows(header, now_ms)
             full = self._write(header, (batch,), now_ms)
             if full is not None:
@@ -268,8 +272,6 @@ class Log(CompactableLog):
         return None
 
     def _check_follows(self, header: BatchHeader, now_ms: TimestampMs) -> None:
-        if header.last_offset_delta < 0:
-            raise CorruptBatch(f"{self.tp}: last offset delta {header.last_offset_delta} < 0")
         if header.base_offset >= self.end_offset:
             return
         if self.end_offset == self.log_start and header.last_offset >= self.end_offset:

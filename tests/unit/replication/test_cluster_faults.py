@@ -130,8 +130,10 @@ def test_a_full_disk_is_survived() -> None:
     in_lab(script)
 
 
-def test_damaged_records_are_never_taken_in() -> None:
-    """Hazard 14: a bit flipped on the leader's disk is found by the follower's checksum."""
+@pytest.mark.parametrize("byte", [-5, 1, 13], ids=["a record", "the base offset", "the epoch"])
+def test_damaged_records_are_never_taken_in(byte: int) -> None:
+    """Hazard 14: a bit flipped on the leader's disk is found by the follower's checksum, and
+    where that does not look by the bounds of the leader's log."""
 
     async def script(lab: Lab) -> None:
         ref = await lab.create("t", (1, 2, 3), flush_policy="page-cache")
@@ -141,14 +143,15 @@ def test_damaged_records_are_never_taken_in() -> None:
         log = lab.nodes[1].partition(ref).log
         path = f"{log.directory}/00000000000000000000.log"
         size = lab.nodes[1].disk.open(path, read_only=True).size()
-        lab.nodes[1].disk.flip_bit(path, size - 5, 3)
+        position = (size if byte < 0 else size // 3 * 2) + byte
+        lab.nodes[1].disk.flip_bit(path, position, 3)
         await lab.nodes[3].start()
         await asyncio.sleep(3)
         bad = lab.nodes[3].partition(ref)
         assert bad.log.end_offset == 2 and lab.nodes[3].values(ref) == ["v0", "v1"]
         assert bad.follower is not None and bad.follower.phase is Phase.BACKING_OFF
         assert 3 not in lab.controller.state(ref).isr
-        lab.nodes[1].disk.flip_bit(path, size - 5, 3)
+        lab.nodes[1].disk.flip_bit(path, position, 3)
         await lab.in_sync(ref, 3)
         assert lab.nodes[3].values(ref) == ["v0", "v1", "v2"]
 

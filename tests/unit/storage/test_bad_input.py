@@ -35,6 +35,7 @@ from log_lab import (
 from tidelog.kernel.errors import ErrorCode
 from tidelog.kernel.ids import BrokerEpoch, LeaderEpoch, NodeId, Offset, TopicId, Uuid
 from tidelog.simulation import InlineOffload, SimDisk, SimRandom
+from tidelog.storage.leader_bounds import LeaderBounds
 from tidelog.storage.log import Appended, Log, LogFailed, OffsetsNotContiguous
 from tidelog.storage.log_dir import LogDirFailed, LogDirLocked, TopicIdMismatch
 from tidelog.storage.names import segment_file
@@ -711,7 +712,17 @@ def test_a_follower_refuses_what_does_not_follow() -> None:
     backwards = batch_of([b"c"], base_offset=2, leader_epoch=0, last_offset_delta=-1)
     with pytest.raises(CorruptBatch, match="last offset delta -1"):
         log.append_as_follower(backwards, NOW)
+    bounds = LeaderBounds(Offset(3), LeaderEpoch(3))
+    far = batch_of([b"c"], base_offset=2 + 2**52, leader_epoch=0)
+    with pytest.raises(CorruptBatch, match="lies beyond its leader's log, which ends at 3"):
+        log.append_as_follower(far, NOW, bounds)
+    late = batch_of([b"c"], base_offset=2, leader_epoch=4096)
+    with pytest.raises(CorruptBatch, match="of epoch 4096 lies beyond"):
+        log.append_as_follower(late, NOW, bounds)
     assert served(log) == [good]
+    last = batch_of([b"c"], base_offset=2, leader_epoch=3)
+    assert log.append_as_follower(last, NOW, bounds) is None
+    assert served(log) == [good, last]
 
 
 def test_an_empty_follower_that_asked_within_a_batch_takes_the_whole_of_it() -> None:
