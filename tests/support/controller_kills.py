@@ -187,7 +187,7 @@ async def _committed_image(broker: ScriptedBroker) -> MetadataImage:
 
 
 async def _all_caught_up(broker: ScriptedBroker, count: int) -> None:
-    """Every controller has fetched what is committed, lately."""
+    """Every controller has fetched lately: else the next kill would take the majority."""
     since_ms = time.time() * 1000
     async with asyncio.timeout(60):
         while True:

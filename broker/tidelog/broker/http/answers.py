@@ -253,7 +253,7 @@ def quorum(view: NodeView, arguments: Arguments) -> Json:
                 "voter": one.is_voter,
                 "log_end_offset": one.match_end,
                 "lag": max(0, status.log_end - one.match_end),
-                "silent_ms": round(one.silent_ms),
+                "silent_ms": None if one.silent_ms is None else round(one.silent_ms),
             }
             for one in status.replicas
         ],

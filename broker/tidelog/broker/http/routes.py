@@ -92,7 +92,7 @@ _QUORUM: Final = {
         "active_controller": nullable(INT), "role": nullable(STRING), "term": INT,
         "high_watermark": INT, "log_start_offset": INT, "log_end_offset": INT, "voters": INTS,
         "members": {"type": "array", "items": record(
-            id=INT, voter=BOOL, log_end_offset=INT, lag=INT, silent_ms=INT,
+            id=INT, voter=BOOL, log_end_offset=INT, lag=INT, silent_ms=nullable(INT),
         )},
     },
 }  # fmt: skip

@@ -5,11 +5,16 @@ When a replica was last caught up is noted at ticks: it had then all that was co
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidelog.controller.quorum.interface import QuorumStatus, ReplicaStatus
 from tidelog.controller.raft.model import ReplicaKey
 from tidelog.controller.raft.node import QuorumStatus as NodeStatus
 from tidelog.controller.raft.roles import Role
 from tidelog.kernel.ports import Clock
+
+_NEVER: Final = -1
+"""What Kafka tells of a replica that the leader has not heard from since it was elected."""
 
 
 class ReplicaTable:
@@ -21,7 +26,7 @@ class ReplicaTable:
     def note(self, status: NodeStatus) -> None:
         now_ms = self._clock.wall_ms()
         for replica in status.replicas:
-            if replica.match_end >= status.high_watermark:
+            if replica.silent_ms is not None and replica.match_end >= status.high_watermark:
                 self._caught_up_ms[replica.key] = int(now_ms - replica.silent_ms)
 
     def clear(self) -> None:
@@ -42,8 +47,8 @@ class ReplicaTable:
                 replica.is_voter,
                 replica.match_end,
                 max(0, status.log_end - replica.match_end),
-                int(now_ms - replica.silent_ms),
-                self._caught_up_ms.get(replica.key, -1),
+                _NEVER if replica.silent_ms is None else int(now_ms - replica.silent_ms),
+                self._caught_up_ms.get(replica.key, _NEVER),
             )
             for replica in status.replicas
         ]

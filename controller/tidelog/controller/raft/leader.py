@@ -98,6 +98,7 @@ def on_answer(
         core.ignore(IgnoreReason.UNKNOWN_REPLICA, f"answer of {envelope.source}")
         return
     progress.last_contact_ms = core.now_ms
+    progress.has_answered = True
     match answer:
         case AppendAccepted():
             if replication.on_accepted(core, leader, envelope, answer):

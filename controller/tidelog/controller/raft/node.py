@@ -93,7 +93,8 @@ class ReplicaStatus:
     key: ReplicaKey
     is_voter: bool
     match_end: Offset
-    silent_ms: float
+    silent_ms: float | None
+    """None if the leader has not heard from it in its term."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +235,8 @@ class RaftNode:
         )
 
     def _describe(self, replica: Progress) -> ReplicaStatus:
-        silent_ms = self._core.now_ms - replica.last_contact_ms
         is_voter = replica.key in self._core.voters
+        silent_ms = self._core.now_ms - replica.last_contact_ms if replica.has_answered else None
         return ReplicaStatus(replica.key, is_voter, replica.match_end, silent_ms)
 
     def entries_between(self, start: Offset, end: Offset) -> tuple[Entry, ...]:

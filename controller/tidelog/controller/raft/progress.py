@@ -37,6 +37,8 @@ class Progress:
     key: ReplicaKey
     next_offset: Offset
     last_contact_ms: float
+    """When it last answered; until it has, when the leader began to wait for it."""
+    has_answered: bool = False
     match_end: Offset = LOG_BEGIN
     pace: Pace = Pace.PROBE
     is_probe_out: bool = False

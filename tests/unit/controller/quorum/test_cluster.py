@@ -15,6 +15,7 @@ from tidelog.controller.quorum import (
     RefusedToStart,
     RequestRefused,
 )
+from tidelog.controller.quorum.interface import ReplicaStatus
 from tidelog.controller.raft import BrokenInvariant
 from tidelog.controller.raft.effects import Effect, RejectReason
 from tidelog.controller.raft.events import Event, Proposed, Tick
@@ -417,6 +418,28 @@ def test_the_leader_knows_how_far_its_replicas_are() -> None:
             assert now_ms - 400 <= row.last_caught_up_ms <= now_ms
         other = (await others_of(cluster, leader))[0]
         assert quorum_of(other).status().replicas == ()
+
+    play(scenario)
+
+
+def test_a_replica_that_a_new_leader_has_not_heard_from_has_no_times() -> None:
+    """Kafka says -1; the moment of the election would make a dead node look alive."""
+
+    async def scenario(cluster: QuorumCluster) -> None:
+        first = await cluster.until_active()
+        await cluster.kill(first.node_id)
+        await cluster.propose()
+        second = await cluster.until_active()
+
+        def dead() -> ReplicaStatus:
+            rows = quorum_of(second).status().replicas
+            (row,) = (row for row in rows if row.replica == first.key)
+            return row
+
+        assert (dead().last_fetch_ms, dead().last_caught_up_ms) == (-1, -1)
+        await cluster.start(first.node_id)
+        await cluster.converge()
+        assert min(dead().last_fetch_ms, dead().last_caught_up_ms) > 0
 
     play(scenario)
 
