@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from tidelog.kernel.ports import ByteView
 from tidelog.wire.errors import InvalidRecord
 from tidelog.wire.varint_columns import Bytes, Int64s
 from tidelog.wire.varints import read_varint
@@ -26,16 +27,19 @@ _SHORT_RUN: Final = 16
 _FIRST_STEPS: Final = 256
 _FEW: Final = 128
 _LENGTH_BYTES: Final = 5
+_LARGE: Final = 512
+"""Records of so many bytes are walked where they are: to look at a byte there takes longer than in
+a copy, but making the copy takes longer still."""
 
 
 def record_ends(section: Bytes, count: int) -> Int64s:
     """Positions behind each of the ``count`` records that fill ``section``."""
     ends = np.empty(count, np.int64)
-    blob: bytes | None = None
+    blob: ByteView | None = None
     done = position = 0
     guess, steps = _FIRST_GUESS, _FIRST_STEPS
     if count <= _FEW:
-        position, done = _walk(section.tobytes(), 0, ends, 0, count), count
+        position, done = _walk(_walkable(section, count), 0, ends, 0, count), count
     while done < count:
         asked = min(guess, count - done)
         run, size = _run_of_one_size(section, position, asked)
@@ -46,7 +50,7 @@ def record_ends(section: Bytes, count: int) -> Int64s:
         if run >= _SHORT_RUN:
             steps = _FIRST_STEPS
         elif done < count:
-            blob = blob or section.tobytes()
+            blob = blob or _walkable(section, count)
             end = min(done + steps, count)
             position = _walk(blob, position, ends, done, end)
             done, steps = end, steps * _GROWTH
@@ -75,7 +79,11 @@ def _run_of_one_size(section: Bytes, position: int, most: int) -> tuple[int, int
     return most if same.all() else int(same.argmin()), size
 
 
-def _walk(blob: bytes, position: int, ends: Int64s, start: int, stop: int) -> int:
+def _walkable(section: Bytes, count: int) -> ByteView:
+    return section.data if len(section) >= count * _LARGE else section.tobytes()
+
+
+def _walk(blob: ByteView, position: int, ends: Int64s, start: int, stop: int) -> int:
     """Fill in ``ends[start:stop]`` from length to length; the position behind the last."""
     found: list[int] = []
     add = found.append

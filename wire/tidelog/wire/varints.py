@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidelog.kernel.ports import ByteView
 from tidelog.wire.errors import InvalidRecord
 
 ONE_BYTE_VALUES: Final = tuple((raw >> 1) ^ -(raw & 1) for raw in range(0x80))
@@ -19,7 +20,7 @@ _INT64_BITS: Final = 64
 _INT64_END: Final = 1 << 63
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: ByteView, position: int) -> tuple[int, int]:
     """An int32 and the position behind it."""
     try:
         low = data[position]
@@ -41,7 +42,7 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
     return _read_slowly(data, position, _INT64_BITS)
 
 
-def _read_slowly(data: bytes, position: int, bits: int) -> tuple[int, int]:
+def _read_slowly(data: ByteView, position: int, bits: int) -> tuple[int, int]:
     start, raw, shift = position, 0, 0
     byte = 0x80
     while byte >= 0x80:
