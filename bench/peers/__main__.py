@@ -21,7 +21,15 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from bench.peers import doubles, limits, machine, plots, profile
-from bench.peers.experiments import EXPERIMENTS, FULL, QUICK, SMALL_LOG_GB, Sample, Scale
+from bench.peers.experiments import (
+    EXPERIMENTS,
+    FULL,
+    QUICK,
+    SMALL_LOG_GB,
+    Sample,
+    Scale,
+    SomeFailed,
+)
 from bench.peers.kafka_client import CONSUMER, PRODUCER, WATCHFUL
 from bench.peers.kafka_speakers import Kafka, Tidelog
 from bench.peers.nats_peer import Nats
@@ -108,21 +116,26 @@ def watched(name: str, samples: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def run(name: str, peers: Sequence[Peer], scale: Scale, results: Results) -> str | None:
-    """Measure and keep; how it failed, if it did."""
+    """Measure and keep what ran to its end; how it failed, if it did."""
+    samples, failed = list[Sample](), None
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     try:
         if name == DOUBLES:
             for double, absence in doubles.absences().items():
                 results.tell_absence(double, name, absence)
-            samples = list(watched(name, doubles.measure_doubles(scale.rounds)))
+            samples.extend(watched(name, doubles.measure_doubles(scale.rounds)))
         else:
             able = [peer for peer in peers if _is_able(peer, name, results)]
-            samples = list(watched(name, EXPERIMENTS[name](able, scale)))
+            samples.extend(watched(name, EXPERIMENTS[name](able, scale)))
+    except SomeFailed as failure:
+        say(f"{name} failed for {failure}")
+        failed = f"{name}: {failure}"
+        samples = [sample for sample in samples if sample.peer not in failure.names]
     except (PeerFailed, ClusterFailed, KafkaException, OSError) as failure:
         say(f"{name} failed: {failure}")
         return f"{name}: {failure}"
     results.add(gather(name, at, samples))
-    return None
+    return failed
 
 
 def _is_able(peer: Peer, experiment: str, results: Results) -> bool:

@@ -11,9 +11,10 @@ experiments, so that results of several runs merge.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -96,6 +97,36 @@ def turns(peers: Sequence[Peer], rounds: int) -> Iterator[tuple[int, Peer]]:
     return ((number, peer) for number in range(rounds) for peer in peers)
 
 
+class SomeFailed(PeerFailed):
+    """The experiment ran to its end, without these."""
+
+    def __init__(self, failures: Mapping[str, Exception]) -> None:
+        super().__init__("; ".join(f"{name}: {failure!r}" for name, failure in failures.items()))
+        self.names = frozenset(failures)
+
+
+class Attempts:
+    """When one peer fails the others go on, and what they have shown is kept."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, Exception] = {}
+
+    def of(self, peer: Peer, work: Callable[[], Iterable[Sample]]) -> Iterator[Sample]:
+        """Its samples up to where it fails; who failed before is not asked again."""
+        if peer.name in self._failures:
+            return
+        try:
+            yield from work()
+        except Exception as failure:  # each peer's client has errors of its own
+            print(f"{peer.name} has no more turns: {failure!r}", file=sys.stderr, flush=True)
+            self._failures[peer.name] = failure
+
+    def tell(self) -> None:
+        """Raise what was held back, when nobody has a turn any more."""
+        if self._failures:
+            raise SomeFailed(self._failures)
+
+
 def settle() -> None:
     """What one peer left to be written, or returned to the host, must not slow down the next."""
     os.sync()
@@ -175,14 +206,21 @@ def measure_throughput_page_cache(peers: Sequence[Peer], scale: Scale) -> Iterat
 
 def _throughput(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Iterator[Sample]:
     with running(peers, durability):
+        attempts = Attempts()
         for peer in peers:
-            warm_up(peer, scale)
+            yield from attempts.of(peer, partial(warm_up, peer, scale))
         for name, size in SIZES.items():
             for number, peer in turns(peers, scale.rounds):
-                yield from _one_topic(peer, durability, name, size, scale.seconds, number)
+                turn = partial(_one_topic, peer, durability, name, size, scale.seconds, number)
+                yield from attempts.of(peer, turn)
         for peer in peers:
-            memory = machine.resident_mb(peer.pids())
-            yield lower(peer, f"memory after load, {durability.value}", memory, "MB")
+            yield from attempts.of(peer, partial(_memory_after_load, peer, durability))
+        attempts.tell()
+
+
+def _memory_after_load(peer: Peer, durability: Durability) -> Iterator[Sample]:
+    memory = machine.resident_mb(peer.pids())
+    yield lower(peer, f"memory after load, {durability.value}", memory, "MB")
 
 
 def _one_topic(
@@ -210,11 +248,13 @@ def _one_topic(
     peer.client.delete(topic)
 
 
-def warm_up(peer: Peer, scale: Scale) -> None:
+def warm_up(peer: Peer, scale: Scale) -> Sequence[Sample]:
+    """Nothing of it counts."""
     peer.client.create("warm-up", PARTITIONS)
     produced = yielding(lambda: peer.client.produce("warm-up", 1_000, scale.warm_up_s))
     peer.client.consume("warm-up", PARTITIONS, produced.records)
     peer.client.delete("warm-up")
+    return ()
 
 
 # --- latency ------------------------------------------------------------------------------
@@ -230,21 +270,28 @@ def measure_latency_page_cache(peers: Sequence[Peer], scale: Scale) -> Iterator[
 
 def _latency(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Iterator[Sample]:
     with running(peers, durability):
+        attempts = Attempts()
         for peer in peers:
-            warm_up(peer, scale)
+            yield from attempts.of(peer, partial(warm_up, peer, scale))
         for number, peer in turns(peers, scale.rounds):
             topic = f"latency-{number}"
-            peer.client.create(topic, PARTITIONS)
-            settle()
-            taken = peer.client.latencies(topic, RATE, scale.seconds)
-            for name, values in (
-                ("produce latency", taken.acknowledged),
-                ("end to end latency", taken.arrived),
-            ):
-                for share in (50, 99):
-                    measure = f"{name} p{share}, {durability.value}"
-                    yield lower(peer, measure, percentile(values, share / 100) * 1000, "ms")
-            peer.client.delete(topic)
+            turn = partial(_latencies, peer, durability, topic, scale.seconds)
+            yield from attempts.of(peer, turn)
+        attempts.tell()
+
+
+def _latencies(peer: Peer, durability: Durability, topic: str, seconds: float) -> Iterator[Sample]:
+    peer.client.create(topic, PARTITIONS)
+    settle()
+    taken = peer.client.latencies(topic, RATE, seconds)
+    for name, values in (
+        ("produce latency", taken.acknowledged),
+        ("end to end latency", taken.arrived),
+    ):
+        for share in (50, 99):
+            measure = f"{name} p{share}, {durability.value}"
+            yield lower(peer, measure, percentile(values, share / 100) * 1000, "ms")
+    peer.client.delete(topic)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -258,10 +305,16 @@ def measure_failover(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
     with running(peers, Durability.PAGE_CACHE):
         for peer in peers:
             peer.client.create("failover", 1)
+        attempts = Attempts()
         for _, peer in turns(peers, scale.rounds):
-            _await(partial(peer.is_whole, "failover"), f"{peer.name} to be whole again")
-            time.sleep(_SETTLE_S)
-            yield lower(peer, "failover gap", _gap_after_kill(peer), "s")
+            yield from attempts.of(peer, partial(_failover, peer))
+        attempts.tell()
+
+
+def _failover(peer: Peer) -> Iterator[Sample]:
+    _await(partial(peer.is_whole, "failover"), f"{peer.name} to be whole again")
+    time.sleep(_SETTLE_S)
+    yield lower(peer, "failover gap", _gap_after_kill(peer), "s")
 
 
 def _gap_after_kill(peer: Peer) -> float:
@@ -296,20 +349,26 @@ def _await(is_so: Callable[[], bool], what: str) -> None:
 
 
 def measure_recovery(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
+    attempts = Attempts()
     for peer in peers:
-        with running([peer], Durability.PAGE_CACHE):
-            peer.client.create("recovery", PARTITIONS)
-            peer.client.write("recovery", 1_000, int(scale.log_gb * 1e6))
-            for node in range(1, NODES + 1):
-                peer.kill(node)
-            settle()
-            start = time.perf_counter()
-            for node in range(1, NODES + 1):
-                peer.start_node(node)
-            peer.await_serving()
-            peer.client.touch("recovery", PARTITIONS)
-            took = time.perf_counter() - start
-            yield lower(peer, f"recovery with {scale.log_gb:g} GB a node", took, "s")
+        yield from attempts.of(peer, partial(_recovery, peer, scale))
+    attempts.tell()
+
+
+def _recovery(peer: Peer, scale: Scale) -> Iterator[Sample]:
+    with running([peer], Durability.PAGE_CACHE):
+        peer.client.create("recovery", PARTITIONS)
+        peer.client.write("recovery", 1_000, int(scale.log_gb * 1e6))
+        for node in range(1, NODES + 1):
+            peer.kill(node)
+        settle()
+        start = time.perf_counter()
+        for node in range(1, NODES + 1):
+            peer.start_node(node)
+        peer.await_serving()
+        peer.client.touch("recovery", PARTITIONS)
+        took = time.perf_counter() - start
+        yield lower(peer, f"recovery with {scale.log_gb:g} GB a node", took, "s")
 
 
 # --- growth -------------------------------------------------------------------------------

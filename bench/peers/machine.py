@@ -79,11 +79,11 @@ def disk_bytes(directories: Sequence[Path], prefix: str) -> int:
     """
     os.sync()
     return sum(
-        _written(path)
+        _written(Path(folder, name))
         for directory in directories
-        for path in directory.rglob("*")
-        if path.is_file()
-        and any(part.startswith(prefix) for part in path.relative_to(directory).parts[:-1])
+        for folder, _, names in os.walk(directory)  # what others delete meanwhile is passed over
+        if any(part.startswith(prefix) for part in Path(folder).relative_to(directory).parts)
+        for name in names
     )
 
 

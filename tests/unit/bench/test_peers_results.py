@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from bench.peers import __main__ as command
-from bench.peers.experiments import EXPERIMENTS, FULL, Sample, longest_gap, percentile, turns
+from bench.peers.experiments import (
+    EXPERIMENTS,
+    FULL,
+    Attempts,
+    Sample,
+    longest_gap,
+    percentile,
+    turns,
+)
 from bench.peers.kafka_speakers import Kafka, Tidelog
-from bench.peers.peer import Absence, PeerFailed
+from bench.peers.peer import Absence, Peer, PeerFailed
 from bench.peers.plots import chosen
 from bench.peers.results import Results, gather, markdown, print_results
 
@@ -156,6 +165,32 @@ def test_an_experiment_that_fails_keeps_nothing_and_does_not_end_the_others(
     failure = command.run("start", [Tidelog()], FULL, results)
     assert failure == "start: no tide today"
     assert results.measured == []
+
+
+def test_a_peer_that_fails_has_no_more_turns_and_the_others_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, other = Tidelog(), Kafka()
+    asked = []
+
+    def turn(peer: Peer) -> Iterator[Sample]:
+        asked.append(peer.name)
+        yield from samples(peer.name, FAST, 1)
+        if peer is other:
+            raise ValueError("an error of its client's own")
+
+    def takes_turns(peers: Sequence[Peer], _: object) -> Iterator[Sample]:
+        attempts = Attempts()
+        for _, peer in turns(peers, 2):
+            yield from attempts.of(peer, partial(turn, peer))
+        attempts.tell()
+
+    monkeypatch.setattr(command, "EXPERIMENTS", {"start": takes_turns})
+    results = Results()
+    failure = command.run("start", [own, other], FULL, results)
+    assert asked == ["tidelog", "kafka", "tidelog"]
+    assert failure == 'start: kafka: ValueError("an error of its client\'s own")'
+    assert [(one.peer, one.values) for one in results.measured] == [("tidelog", (1, 1))]
 
 
 def test_options_scale_the_work() -> None:
