@@ -11,9 +11,11 @@ Results of several runs merge into bench/results/peers.json; each says when it w
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -115,6 +117,17 @@ def watched(name: str, samples: Iterable[Sample]) -> Iterator[Sample]:
         yield sample
 
 
+@contextmanager
+def watching_host(name: str, results: Results) -> Iterator[None]:
+    """What the host gave to others meanwhile is missing in every figure."""
+    start, stolen = time.perf_counter(), machine.stolen_seconds()
+    yield
+    took = (time.perf_counter() - start) * (os.cpu_count() or 1)
+    share = (machine.stolen_seconds() - stolen) / took
+    say(f"{name}: the host took {share:.1%} of the processor time")
+    results.tell("processor time that the host took", {name: share})
+
+
 def run(name: str, peers: Sequence[Peer], scale: Scale, results: Results) -> str | None:
     """Measure and keep what ran to its end; how it failed, if it did."""
     samples, failed = list[Sample](), None
@@ -199,7 +212,8 @@ def main(argv: Sequence[str]) -> int:
     wanted += [PEERS[name]() for name in chosen.peers.split(",") if name]
     peers, failures = present(wanted, results), list[str]()
     for name in chosen.only or (*EXPERIMENTS, DOUBLES):
-        failure = run(name, peers, scale_of(chosen), results)
+        with watching_host(name, results):
+            failure = run(name, peers, scale_of(chosen), results)
         failures += [] if failure is None else [failure]
         results.save(output)
     finish(results, output)

@@ -11,6 +11,8 @@ from typing import Final
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _BLOCK: Final = 512
+_STOLEN: Final = 8
+"""Its place in the line of all cores: cpu user nice system idle iowait irq softirq steal."""
 _TURN_BYTES: Final = 5 << 30
 """More than three nodes write in a turn."""
 
@@ -69,6 +71,12 @@ def processor_seconds(pids: Iterable[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         total += int(fields[11]) + int(fields[12])
     return total / _TICKS
+
+
+def stolen_seconds(stat: Path = Path("/proc/stat")) -> float:
+    """Processor time that this machine wanted and its host gave to others, on all cores so far."""
+    total = stat.read_text().splitlines()[0].split()
+    return int(total[_STOLEN]) / _TICKS
 
 
 def disk_bytes(directories: Sequence[Path], prefix: str) -> int:

@@ -104,3 +104,10 @@ def test_a_yielding_client_has_the_lowest_priority_and_the_caller_keeps_its_own(
     assert own() == before
     with pytest.raises(ZeroDivisionError):
         yielding(lambda: 1 // 0)
+
+
+def test_what_the_host_took(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  1 2 3 4 5 6 7 800 9 10\ncpu0 1 2 3 4 5 6 7 400 9 10\n")
+    assert machine.stolen_seconds(stat) == 800 / os.sysconf("SC_CLK_TCK")
+    assert machine.stolen_seconds() >= 0
