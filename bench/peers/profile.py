@@ -29,9 +29,10 @@ _FRAME: Final = re.compile(r"^(?P<function>.+?) \((?P<file>[^()]*?)(?::\d+)?\)$"
 _ROOM: Final = re.compile(r"tidelog/(?P<room>[a-z0-9_]+)/")
 _GROUPS: Final = {
     "runners.Runner.run": "event loop (uvloop: sockets, timers, call-backs in C)",
-    "threading.Thread.run": "gRPC's own thread",
-    "/grpc/": "gRPC",
     "kernel/real/peer": "gRPC",
+    "kernel/real/http2": "gRPC",
+    "kernel/http2": "gRPC",
+    "/hpack/": "gRPC",
     "kernel/real/disk": "files",
     "kernel/real/tcp_connection": "client connections",
     "concurrent/futures": "thread pool",

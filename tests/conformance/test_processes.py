@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 TELLING_NODE = (sys.executable, str(Path(__file__).parents[1] / "support/telling_node.py"))
 OF_OTHERS = frozenset({
     "typer", "click", "rich", "confluent_kafka", "hypothesis", "aiohttp", "pytest", "kafka",
-    "aiokafka", "numpy", "tidelog.cli", "tidelog.testing", "tidelog.simulation",
+    "aiokafka", "grpc", "numpy", "tidelog.cli", "tidelog.testing", "tidelog.simulation",
 })  # fmt: skip
 """The command line's, the tests', and those of parts that a node has not been asked for."""
 
@@ -48,7 +48,7 @@ def test_a_node_that_served_has_loaded_nothing_of_others() -> None:
         assert len(kit.consume("t", {0: 1})[0]) == 1
     told = one.nodes[1].last_words[-1]
     assert told.startswith(LOADED)
-    assert "kio.schema" in told and "grpc" in told
+    assert "kio.schema" in told and "hpack" in told
     assert of_others(told.removeprefix(LOADED)) == set()
 
 

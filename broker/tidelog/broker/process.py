@@ -74,7 +74,6 @@ def main(argv: Sequence[str]) -> int:
 def load_modules(*, is_broker: bool = True) -> None:
     """Import all that a node needs. Starts no thread, so that a process may fork afterwards."""
     keep_hypothesis_out()
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own log tells of every peer that ends
     for name in _NODE_MODULES + (_BROKER_MODULES if is_broker else ()):
         import_module(name)
 

@@ -18,6 +18,7 @@ import pytest
 import uvloop
 
 from tidelog.kernel.addresses import AddressBook, SocketAddress
+from tidelog.kernel.http2 import PREFACE
 from tidelog.kernel.ids import IncarnationId, NodeId, Uuid
 from tidelog.kernel.peers import (
     MAX_MESSAGE_BYTES,
@@ -35,9 +36,10 @@ from tidelog.kernel.peers import (
     StreamReset,
     Unary,
 )
+from tidelog.kernel.real import http2_connection
 from tidelog.kernel.real.peer_server import GrpcPeerServer
 from tidelog.kernel.real.peer_streams import MessageQueue, StreamLimits
-from tidelog.kernel.real.peers import GrpcPeers, dial_target, identity_metadata
+from tidelog.kernel.real.peers import REASON_KEY, GrpcPeers, identity_metadata
 from tidelog.v1.controller_pb2 import ForwardRequest, ForwardResponse
 from tidelog.v1.replication_pb2 import (
     FetchedPartition,
@@ -217,7 +219,7 @@ def test_a_caller_that_does_not_say_who_it_is_is_refused(run: Run) -> None:
     async def story() -> None:
         async with (
             two_nodes() as (_, address),
-            grpc.aio.insecure_channel(dial_target(address)) as channel,
+            grpc.aio.insecure_channel(str(address)) as channel,
         ):
             call: Any = channel.unary_unary(FORWARD.path)
             with pytest.raises(grpc.aio.AioRpcError, match="does not say who it is"):
@@ -255,14 +257,6 @@ def test_a_new_address_is_dialled_by_the_next_call(run: Run) -> None:
         await peers.close()
 
     run(story())
-
-
-@pytest.mark.parametrize(
-    ("host", "target"),
-    [("10.0.0.1", "ipv4:10.0.0.1:1"), ("::1", "ipv6:[::1]:1"), ("node-1", "dns:///node-1:1")],
-)
-def test_only_names_go_through_a_resolver(host: str, target: str) -> None:
-    assert dial_target(SocketAddress(host, 1)) == target
 
 
 def test_each_lane_is_a_connection_of_its_own(run: Run) -> None:
@@ -449,7 +443,7 @@ def test_a_caller_that_has_said_all_may_still_listen(run: Run) -> None:
         server.on_stream(FETCH, answer_at_the_end)
         async with (
             two_nodes(server) as (_, address),
-            grpc.aio.insecure_channel(dial_target(address)) as channel,
+            grpc.aio.insecure_channel(str(address)) as channel,
         ):
             bidirectional: Any = channel.stream_stream(FETCH.path)
             call = bidirectional(metadata=identity_metadata(identity(ONE), TWO))
@@ -548,7 +542,7 @@ def test_a_message_may_be_large_but_not_too_large(run: Run) -> None:
                 )
             # A peer without such manners is refused by the receiver.
             async with grpc.aio.insecure_channel(
-                dial_target(address), options=[("grpc.max_send_message_length", -1)]
+                str(address), options=[("grpc.max_send_message_length", -1)]
             ) as channel:
                 call: Any = channel.unary_unary(FORWARD.path)
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -606,7 +600,7 @@ def test_bytes_that_are_no_message_are_refused(run: Run) -> None:
     async def story() -> None:
         async with (
             two_nodes() as (peers, address),
-            grpc.aio.insecure_channel(dial_target(address)) as channel,
+            grpc.aio.insecure_channel(str(address)) as channel,
         ):
             stream = peers.open_stream(TWO, FETCH)
             known = identity_metadata(identity(ONE), TWO)
@@ -769,6 +763,116 @@ def test_no_host_means_every_interface(run: Run) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", bound.port)
         writer.close()
         await server.close()
+
+    run(story())
+
+
+# ---- a server that is not ours
+
+
+class Grpcio(grpc.GenericRpcHandler):
+    """Answers by grpcio what ``server_of`` answers."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def forward_there(request: ForwardRequest, context: Any) -> ForwardResponse:
+            if request.client_address == "refuse":
+                reason = ((REASON_KEY, "NOT_CONTROLLER"),)
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "50 % — no", reason)
+            return ForwardResponse(response=request.request)
+
+        async def echo_there(_: object, context: Any) -> None:
+            await context.send_initial_metadata(())
+            while (request := await context.read()) is not grpc.aio.EOF:
+                records = bytes(request.max_bytes)
+                answer = FetchResponse(correlation_id=request.correlation_id)
+                answer.partitions.append(FetchedPartition(records=records))
+                await context.write(answer)
+
+        if handler_call_details.method == FETCH.path:
+            return grpc.stream_stream_rpc_method_handler(
+                echo_there, FetchRequest.FromString, FetchResponse.SerializeToString
+            )
+        if handler_call_details.method == FORWARD.path:
+            return grpc.unary_unary_rpc_method_handler(
+                forward_there, ForwardRequest.FromString, ForwardResponse.SerializeToString
+            )
+        return None
+
+
+def test_a_server_of_grpcio_is_understood(run: Run) -> None:
+    """What nodes of the versions before ran, and proof that this is gRPC on the wire."""
+
+    async def story() -> None:
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 16 << 20)])
+        server.add_generic_rpc_handlers((Grpcio(),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        book = AddressBook({TWO: SocketAddress("127.0.0.1", port)})
+        peers = GrpcPeers(identity(ONE), book)
+        for size in (0, 10, 100_000, 8 << 20):
+            assert (await ask(peers, bytes(size))).response == bytes(size)
+        with pytest.raises(PeerRefused, match="50 % — no") as refused:
+            await ask(peers, client_address="refuse")
+        assert refused.value.reason == "NOT_CONTROLLER"
+        with pytest.raises(PeerRefused, match="UNSUPPORTED_VERSION"):
+            await peers.call(TWO, EPOCHS, OffsetsForEpochRequest(), timeout_ms=LONG_MS)
+        stream = peers.open_stream(TWO, FETCH)
+        for number in range(40):  # more than any window
+            await stream.send(FetchRequest(correlation_id=number, max_bytes=1 << 20))
+            answer = await stream.receive()
+            assert answer.correlation_id == number
+            assert len(answer.partitions[0].records) == 1 << 20
+        await server.stop(None)
+        with pytest.raises(StreamReset):
+            await stream.receive()
+        with pytest.raises(PeerUnavailable):
+            await ask(peers)
+        await peers.close()
+
+    run(story())
+
+
+def test_a_client_of_grpcio_is_understood(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            two_nodes() as (_, address),
+            grpc.aio.insecure_channel(str(address)) as channel,
+        ):
+            known = identity_metadata(identity(ONE), TWO)
+            unary: Any = channel.unary_unary(
+                FORWARD.path, ForwardRequest.SerializeToString, ForwardResponse.FromString
+            )
+            for size in (0, 10, 100_000, 4_000_000):
+                answer = await unary(ForwardRequest(request=bytes(size)), metadata=known)
+                assert answer.response == bytes(size)
+            with pytest.raises(grpc.aio.AioRpcError, match="ask node 3 — not me"):
+                await unary(ForwardRequest(client_address="refuse"), metadata=known)
+            bidirectional: Any = channel.stream_stream(
+                FETCH.path, FetchRequest.SerializeToString, FetchResponse.FromString
+            )
+            call = bidirectional(metadata=known)
+            for number in range(200):
+                await call.write(FetchRequest(correlation_id=number))
+                assert (await call.read()).correlation_id == number
+
+    run(story())
+
+
+def test_who_asks_and_never_reads_is_dropped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pings have no window: their answers would pile up without bound."""
+    monkeypatch.setattr(http2_connection, "_UNREAD_BYTES", 1 << 20)
+
+    async def story() -> None:
+        async with two_nodes() as (peers, address):
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(PREFACE + bytes.fromhex("000000040000000000"))
+            pings = bytes.fromhex("000008060000000000") + bytes(8)
+            with pytest.raises((ConnectionError, BrokenPipeError)):
+                for _ in range(2_000):
+                    writer.write(pings * 10_000)
+                    await writer.drain()
+            writer.close()
+            await ask(peers)
 
     run(story())
 

@@ -147,11 +147,11 @@ class TcpListener:
         *,
         admit: Admit = admit_all,
     ) -> BoundListener:
-        sock = await _bind(host, port, self._sizes)
+        sock = await bind(host, port, self._sizes)
         return _BoundTcp(sock, name, on_connection, admit, self._offload)
 
 
-async def _bind(host: str, port: int, sizes: SocketSizes) -> socket.socket:
+async def bind(host: str, port: int, sizes: SocketSizes) -> socket.socket:
     """A listening socket at the first address of the host; without one, at every interface."""
     is_everywhere = not host
     if is_everywhere and socket.has_dualstack_ipv6():

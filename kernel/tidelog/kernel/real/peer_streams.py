@@ -1,9 +1,8 @@
 """One end of a stream to a peer, without the transport: two bounded queues of encoded messages.
 
 ``BufferedStream`` is what handlers and callers hold. Whoever has the transport moves bytes from
-its ``outbox`` to the wire and from the wire into its ``inbox``. The queues stand between because
-gRPC ties a call to whoever waits on it: cancelling a read there cancels the whole stream, and two
-writes at once are an error. Here both are harmless.
+its ``outbox`` to the wire and from the wire into its ``inbox``. So any number of tasks may send,
+and cancelling one that waits harms nobody.
 
 Invariants: a queue holds at most its limit, or a single message; once a stream has failed nothing
 is accepted any more, and ``receive`` raises that first failure after what had arrived before it.
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -71,6 +71,19 @@ class MessageQueue:
         self._end: PeerError | None = None
         self._filled = asyncio.Event()
         self._drained = asyncio.Event()
+        self.on_room: Callable[[], None] | None = None
+        """Called when something was taken and there is room."""
+
+    def add(self, data: bytes) -> None:
+        """Take it in, room or not: it is here already, and its sender is held back elsewhere."""
+        if self._end is None:
+            self._messages.append(data)
+            self._bytes += len(data)
+            self._filled.set()
+
+    def has_room(self) -> bool:
+        """Also when it has ended: what comes then is dropped."""
+        return self._end is not None or self._has_room(0)
 
     def offer(self, data: bytes) -> bool:
         if self._end is not None or not self._has_room(len(data)):
@@ -97,6 +110,8 @@ class MessageQueue:
         data = self._messages.popleft()
         self._bytes -= len(data)
         self._drained.set()
+        if self.on_room is not None and self.has_room():
+            self.on_room()
         return data
 
     def end(self, error: PeerError, *, discard: bool = False) -> None:
