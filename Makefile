@@ -66,7 +66,7 @@ SPARK_TESTS ?= spark
 
 .PHONY: test-spark
 test-spark: .venv/.spark  ## read and write a cluster with Spark (Java 17; installs pyspark, some 500 MB)
-	$(V)/python -m pytest -q --durations=10 -m "$(SPARK_TESTS)" tests/spark
+	$(V)/python -m pytest -q -n 2 --dist worksteal --durations=10 -m "$(SPARK_TESTS)" tests/spark
 
 .PHONY: test-spark-soak
 test-spark-soak: .venv/.spark  ## kill 40 Spark drivers, and fail their tasks, while they write exactly once

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spark_topics import Topics
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 DAY_MS = 1_700_000_000_000
 

@@ -14,7 +14,7 @@ from spark_topics import Topics
 from tidelog.pipeline import segments_options, sink_options, source_options
 from tidelog.testing.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 DAY_MS = 1_700_000_000_000
 CLIENT = {"kafka.client.id": "a-name-of-its-own"}

@@ -18,7 +18,7 @@ from tidelog.chaos.history_file import HistoryWriter
 from tidelog.cli import pipeline
 from tidelog.cli.pipeline_commands import app
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark_home")]
 
 BIN = Path(sys.executable).parent
 

@@ -19,7 +19,7 @@ from tidelog.pipeline.jobs.records import LakePlace, SegmentsPlace, TopicPlace
 from tidelog.pipeline.jobs.replay import ReplayOptions, replay
 from tidelog.testing.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 MINUTE_MS = 60_000
 NOON_MS = 1_700_000_040_000  # 2023-11-14T22:14:00Z, the beginning of a minute

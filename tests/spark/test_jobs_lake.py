@@ -21,7 +21,7 @@ from tidelog.pipeline.jobs.records import LakePlace, SegmentsPlace, TopicPlace
 from tidelog.pipeline.jobs.snapshot import SnapshotOptions, snapshot
 from tidelog.testing.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 DAY_MS = 86_400_000
 NOON_MS = 19_500 * DAY_MS + DAY_MS // 2

@@ -9,7 +9,7 @@ from spark_topics import Topics
 
 from tidelog.testing.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def test_the_files_of_a_node_say_what_the_brokers_say(

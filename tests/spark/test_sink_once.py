@@ -24,7 +24,7 @@ from tidelog.pipeline.coordinators import Coordinators
 from tidelog.pipeline.sink_options import parse_sink_options
 from tidelog.pipeline.source_options import BATCH, STREAM
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark_home")]
 
 KILLS = int(os.environ.get("TIDELOG_SPARK_KILLS", "8"))
 DRIVER = Path(__file__).parents[1] / "support" / "faulty_sink_driver.py"

@@ -23,7 +23,7 @@ from tidelog.pipeline.two_phase import TwoPhase
 from tidelog.wire.protocol.apis import ApiKey
 from tidelog.wire.records import Record, build_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 class RealBrokers(Coordinators):

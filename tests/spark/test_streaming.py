@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from spark_topics import Topics
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 class Stream:
