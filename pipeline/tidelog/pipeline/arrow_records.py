@@ -1,5 +1,7 @@
 """Record batches to Arrow, column by column: no Python object per record.
 
+Only what the columns need is decoded: those that headers of batches tell take no look at records.
+
 The columns of ``joined_batches`` are positions in a buffer. Arrow's binary arrays are positions in
 a buffer too, only without gaps. So the buffer becomes that of an array whose even elements are the
 field and whose odd ones are what lies between, and one ``take`` picks the even ones. Batches are
@@ -17,12 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidelog.pipeline.joined_batches import (
-    JoinedColumns,
-    Section,
-    decode_together,
-    section_of,
-)
+from tidelog.pipeline.joined_batches import JoinedColumns, Section, section_of
 from tidelog.wire.batch import BatchHeader
 from tidelog.wire.errors import MalformedBatch
 from tidelog.wire.varint_columns import Bytes, Int64s, read_varints
@@ -109,14 +106,14 @@ class ArrowRecords:
         if not sections:
             return None
         try:
-            return self._arrow_of(decode_together(sections))
+            return self._arrow_of(JoinedColumns(sections))
         except MalformedBatch:
             sound = [one for one in sections if self._is_sound(one)]
-            return self._arrow_of(decode_together(sound)) if sound else None
+            return self._arrow_of(JoinedColumns(sound)) if sound else None
 
     def _is_sound(self, section: Section) -> bool:
         try:
-            decode_together([section])
+            self._arrow_of(JoinedColumns([section]))
         except MalformedBatch as error:
             self._on_damage(section.header, error)
             return False
@@ -136,12 +133,11 @@ class ArrowRecords:
             return _slices(columns.buffer, picked(start), picked(length), pa.binary())
 
         def made(name: str) -> Any:
-            fields, kinds = columns.fields, columns.timestamp_types
             match name:
                 case "key":
-                    return slices(fields.key_start, fields.key_length)
+                    return slices(columns.fields.key_start, columns.fields.key_length)
                 case "value" if self._include_value:
-                    return slices(fields.value_start, fields.value_length)
+                    return slices(columns.fields.value_start, columns.fields.value_length)
                 case "value":
                     return pa.nulls(count, pa.binary())
                 case "topic" | "partition":
@@ -151,8 +147,10 @@ class ArrowRecords:
                 case "timestamp":
                     return _timestamps(picked(columns.timestamps))
                 case "timestampType":
+                    kinds = columns.timestamp_types
                     return pa.array(kinds if rows is None else kinds[rows])
                 case _:
+                    fields = columns.fields
                     starts, counts = picked(fields.header_start), picked(fields.header_count)
                     return _headers(columns.buffer, starts, counts)
 

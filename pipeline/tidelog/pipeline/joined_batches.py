@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -30,18 +31,68 @@ class Section:
     end: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class JoinedColumns:
-    """The records of several batches; one element per record, positions are those in ``buffer``."""
+    """The records of several batches (at least one): one element per record, in order.
 
-    buffer: Bytes
-    offsets: Int64s
-    timestamps: Int64s
-    timestamp_types: npt.NDArray[np.int32]
-    fields: FieldColumns
+    Each column is made when it is asked for. Offsets of batches without gaps are known from their
+    headers alone; all else takes a walk over the records, and ``InvalidRecord`` is raised by
+    whatever needs a record that is malformed.
+    """
+
+    def __init__(self, sections: Sequence[Section]) -> None:
+        self._sections = sections
+        self._headers = [one.header for one in sections]
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return sum(self._counts.tolist())
+
+    @property
+    def buffer(self) -> Bytes:
+        """What positions in ``fields`` are positions in."""
+        return self._placed[0].buffer
+
+    @cached_property
+    def offsets(self) -> Int64s:
+        bases = np.array([header.base_offset for header in self._headers], np.int64)
+        if all(map(_is_without_gaps, self._headers)):
+            before = np.cumsum(self._counts) - self._counts
+            return np.arange(len(self), dtype=np.int64) + np.repeat(bases - before, self._counts)
+        return np.repeat(bases, self._counts) + self.fields.offset_deltas
+
+    @cached_property
+    def timestamps(self) -> Int64s:
+        return _timestamps(self._headers, self._kinds, self._counts, self.fields.timestamp_deltas)
+
+    @property
+    def timestamp_types(self) -> npt.NDArray[np.int32]:
+        return np.repeat(self._kinds, self._counts)
+
+    @cached_property
+    def fields(self) -> FieldColumns:
+        parts = [
+            record_ends(self.buffer[one.start : one.end], one.header.records_count) + one.start
+            for one in self._placed
+        ]
+        ends = np.concatenate(parts)
+        starts = np.empty_like(ends)
+        starts[1:] = ends[:-1]
+        has_records = self._counts > 0
+        firsts = (np.cumsum(self._counts) - self._counts)[has_records]
+        begins = np.array([one.start for one in self._placed], np.int64)
+        starts[firsts] = begins[has_records]
+        return read_fields(self.buffer, starts, ends)
+
+    @cached_property
+    def _placed(self) -> Sequence[Section]:
+        return _in_one_buffer(self._sections)
+
+    @cached_property
+    def _counts(self) -> Int64s:
+        return np.array([header.records_count for header in self._headers], np.int64)
+
+    @cached_property
+    def _kinds(self) -> npt.NDArray[np.int32]:
+        return np.array([header.timestamp_type for header in self._headers], np.int32)
 
 
 def section_of(buffer: Bytes, position: int, header: BatchHeader) -> Section:
@@ -53,32 +104,9 @@ def section_of(buffer: Bytes, position: int, header: BatchHeader) -> Section:
     return Section(header, np.frombuffer(blob, np.uint8), 0, len(blob))
 
 
-def decode_together(sections: Sequence[Section]) -> JoinedColumns:
-    """At least one. ``InvalidRecord`` if any of the records is malformed."""
-    placed = _in_one_buffer(sections)
-    buffer = placed[0].buffer
-    parts = [
-        record_ends(buffer[one.start : one.end], one.header.records_count) + one.start
-        for one in placed
-    ]
-    counts = np.array([len(part) for part in parts], np.int64)
-    ends = np.concatenate(parts)
-    starts = np.empty_like(ends)
-    starts[1:] = ends[:-1]
-    has_records = counts > 0
-    firsts = (np.cumsum(counts) - counts)[has_records]
-    starts[firsts] = np.array([one.start for one in placed], np.int64)[has_records]
-    fields = read_fields(buffer, starts, ends)
-    headers = [one.header for one in placed]
-    bases = np.array([header.base_offset for header in headers], np.int64)
-    kinds = np.array([header.timestamp_type for header in headers], np.int32)
-    return JoinedColumns(
-        buffer,
-        np.repeat(bases, counts) + fields.offset_deltas,
-        _timestamps(headers, kinds, counts, fields.timestamp_deltas),
-        np.repeat(kinds, counts),
-        fields,
-    )
+def _is_without_gaps(header: BatchHeader) -> bool:
+    """Offsets of records ascend (compaction makes gaps), so their number tells."""
+    return header.records_count in (0, header.last_offset_delta + 1)
 
 
 def _in_one_buffer(sections: Sequence[Section]) -> Sequence[Section]:

@@ -146,6 +146,33 @@ def test_only_the_columns_that_are_asked_for_are_made_in_their_order(count: int)
         assert gathered.records.take().equals(whole.select(columns))
 
 
+HEADER_ONLY = ("offset", "partition", "topic", "timestampType")
+
+
+def test_offsets_come_from_headers_of_batches_unless_records_were_compacted_away() -> None:
+    def offsets(*built: bytes) -> list[int]:
+        gathered = Gathered(columns=HEADER_ONLY)
+        gathered.add(list(built), together=False)
+        return list(gathered.records.take().column("offset").to_pylist())
+
+    whole = build_batch([Record(n, 5, None, b"v", ()) for n in (3, 4)], base_offset=3)
+    empty = empty_batch(base_offset=5, last_offset_delta=1, max_timestamp=5)
+    gaps = build_batch([Record(n, 5, None, b"v", ()) for n in (7, 9)], base_offset=7)
+    assert offsets(whole, empty, whole) == [3, 4, 3, 4]
+    assert offsets(whole, empty, gaps) == [3, 4, 7, 9]
+
+
+def test_records_that_no_column_needs_are_not_looked_at() -> None:
+    header = read_header(build_batch([Record(4, 5, None, b"v", ())], base_offset=4))
+    nonsense = assemble(header, b"\x10" + bytes(8))
+    for columns, offsets, damaged in ((HEADER_ONLY, [4], []), (("offset", "key"), [], [4])):
+        gathered = Gathered(columns=columns)
+        gathered.add([nonsense], together=True)
+        batch = gathered.records.take()
+        assert ([] if batch is None else batch.column("offset").to_pylist()) == offsets
+        assert [offset for offset, _ in gathered.damaged] == damaged
+
+
 def test_values_may_be_left_out_and_headers_too() -> None:
     gathered = Gathered(headers=False, value=False)
     gathered.add([build_batch([Record(0, 5, b"k", b"v", ())], base_offset=0)], together=True)
