@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from bench.peers import machine
-from bench.peers.peer import NODES, PARTITIONS, Durability, Peer, PeerFailed
+from bench.peers.peer import NODES, PARTITIONS, Durability, Peer, PeerFailed, Produced
 
 SIZES: Final = {"100 B": 100, "1 KB": 1_000, "10 KB": 10_000}
 RATE: Final = 1_000
@@ -34,6 +34,7 @@ _FLOWING_S: Final = 0.2
 _DEADLINE_S: Final = 120.0
 _READ_BYTES: Final = 600_000_000
 """Whoever takes more in the same time must not have more to give back."""
+_TOP_UP_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,15 @@ class Attempts:
             raise SomeFailed(self._failures)
 
 
+def begin_turn() -> None:
+    """What one peer left to be written, or in memory, must not slow down the next."""
+    os.sync()
+    machine.drop_cold_cache()
+    machine.await_calm()
+
+
 def settle() -> None:
-    """What one peer left to be written, or returned to the host, must not slow down the next."""
+    """Before much is written or read: with memory that is there, and what is cached as it is."""
     os.sync()
     time.sleep(_SETTLE_S)
     machine.claim_memory()
@@ -228,6 +236,7 @@ def _one_topic(
 ) -> Iterator[Sample]:
     topic = f"load-{size}-{number}"
     peer.client.create(topic, PARTITIONS)
+    begin_turn()
     settle()
     used, own = machine.processor_seconds(peer.pids()), time.process_time()
     produced = yielding(lambda: peer.client.produce(topic, size, seconds))
@@ -242,10 +251,23 @@ def _one_topic(
     if on_disk:
         share = on_disk / (produced.records * size * NODES)
         yield lower(peer, f"disk bytes per record byte, {of}", share, "")
+    records = _top_up(peer, topic, size, produced)
     settle()
-    read = peer.client.consume(topic, PARTITIONS, min(produced.records, _READ_BYTES // size))
+    read = peer.client.consume(topic, PARTITIONS, records)
     yield higher(peer, f"consume {of}", read * size / 1e6, "MB/s")
     peer.client.delete(topic)
+
+
+def _top_up(peer: Peer, topic: str, size: int, produced: Produced) -> int:
+    """How many records to read. Whoever wrote fewer in his time writes the rest now, unless that
+    takes for ever: a reader's first records come at another rate than its last."""
+    wanted = _READ_BYTES // size
+    missing = wanted - produced.records
+    if missing / produced.rate > _TOP_UP_S:
+        return produced.records
+    if missing > 0:
+        yielding(lambda: peer.client.write(topic, size, missing))
+    return wanted
 
 
 def warm_up(peer: Peer, scale: Scale) -> Sequence[Sample]:
@@ -282,7 +304,7 @@ def _latency(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Ite
 
 def _latencies(peer: Peer, durability: Durability, topic: str, seconds: float) -> Iterator[Sample]:
     peer.client.create(topic, PARTITIONS)
-    settle()
+    begin_turn()
     taken = peer.client.latencies(topic, RATE, seconds)
     for name, values in (
         ("produce latency", taken.acknowledged),
@@ -385,6 +407,7 @@ def measure_partitions(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
 
 def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Sample]:
     of, topic = f"{partitions:,} partitions", f"wide-{partitions}"
+    begin_turn()
     settle()
     start = time.perf_counter()
     peer.client.create(topic, partitions)
@@ -393,7 +416,7 @@ def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Samp
     produced = yielding(lambda: peer.client.produce(topic, 1_000, scale.seconds))
     yield higher(peer, f"produce 1 KB to {of}", produced.rate / 1e3, "MB/s")
     yield lower(peer, f"memory with {of}", machine.resident_mb(peer.pids()), "MB")
-    settle()
+    begin_turn()
     yield lower(peer, f"idle processor with {of}", _busy(peer, scale.idle_s), "% of a core")
     peer.client.delete(topic)
 
@@ -406,6 +429,7 @@ def measure_clients(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
             for number, peer in turns(peers, scale.rounds):
                 topic = f"clients-{clients}-{number}"
                 peer.client.create(topic, PARTITIONS)
+                begin_turn()
                 settle()
                 produced = yielding(
                     partial(peer.client.produce, topic, 1_000, scale.seconds, clients)

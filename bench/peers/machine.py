@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import platform
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,10 @@ _STOLEN: Final = 8
 """Its place in the line of all cores: cpu user nice system idle iowait irq softirq steal."""
 _TURN_BYTES: Final = 5 << 30
 """More than three nodes write in a turn."""
+_CALM_S: Final = 3.0
+"""Memory that was let go is handed back to the host some two seconds later."""
+_CALM_AT_MOST_S: Final = 10.0
+_LOOK_S: Final = 0.2
 
 
 def describe() -> dict[str, str]:
@@ -47,6 +53,31 @@ def claim_memory() -> None:
     free_bytes = int(_field(Path("/proc/meminfo").read_text(), "MemFree").split()[0]) * 1024
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
     mmap.mmap(-1, min(_TURN_BYTES, free_bytes * 9 // 10), flags=flags).close()
+
+
+def drop_cold_cache(control: Path = Path("/proc/sys/vm/drop_caches")) -> None:
+    """Forget what files of earlier turns left in memory, if this user may.
+
+    The kernel of a virtual machine may look for such pages by itself and hand them back to its
+    host, again and again during a turn, while all else stands still for tenths of a second.
+    """
+    with contextlib.suppress(OSError):
+        control.write_text("3")
+
+
+def await_calm(
+    stat: Path = Path("/proc/stat"),
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Until the host took nothing for a while, but not for ever: it may be a busy one."""
+    deadline = monotonic() + _CALM_AT_MOST_S
+    stolen, since = stolen_seconds(stat), monotonic()
+    while (now := monotonic()) < min(deadline, since + _CALM_S):
+        sleep(_LOOK_S)
+        if (newly := stolen_seconds(stat)) > stolen:
+            stolen, since = newly, now
 
 
 def resident_mb(pids: Iterable[int]) -> float:

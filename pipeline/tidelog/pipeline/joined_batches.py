@@ -54,10 +54,12 @@ class JoinedColumns:
     @cached_property
     def offsets(self) -> Int64s:
         bases = np.array([header.base_offset for header in self._headers], np.int64)
-        if all(map(_is_without_gaps, self._headers)):
-            before = np.cumsum(self._counts) - self._counts
-            return np.arange(len(self), dtype=np.int64) + np.repeat(bases - before, self._counts)
-        return np.repeat(bases, self._counts) + self.fields.offset_deltas
+        starts: Int64s = np.repeat(bases, self._counts)
+        if not all(map(_is_without_gaps, self._headers)):
+            return starts + self.fields.offset_deltas
+        before = np.cumsum(self._counts) - self._counts
+        in_batch = np.arange(len(self), dtype=np.int64) - np.repeat(before, self._counts)
+        return starts + in_batch
 
     @cached_property
     def timestamps(self) -> Int64s:

@@ -34,6 +34,32 @@ def test_only_what_is_written_counts_as_disk_space(tmp_path: Path) -> None:
     assert machine.disk_bytes([tmp_path], "load-1") == 10_000
 
 
+def test_cached_files_are_dropped_where_that_is_allowed(tmp_path: Path) -> None:
+    machine.drop_cold_cache(tmp_path / "drop")
+    assert (tmp_path / "drop").read_text() == "3"
+    machine.drop_cold_cache(tmp_path / "nowhere" / "drop")
+
+
+def test_a_host_that_takes_nothing_is_calm_and_one_that_always_takes_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    now, stolen, is_greedy = 0.0, 0, False
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 1 1 1 1 1 1 1 0 0 0")
+
+    def sleep(seconds: float) -> None:
+        nonlocal now, stolen
+        now += seconds
+        stolen += is_greedy
+        stat.write_text(f"cpu 1 1 1 1 1 1 1 {stolen} 0 0")
+
+    machine.await_calm(stat, monotonic=lambda: now, sleep=sleep)
+    assert 3 <= now < 4
+    is_greedy = True
+    machine.await_calm(stat, monotonic=lambda: now, sleep=sleep)
+    assert 10 <= now - 3 < 12
+
+
 @pytest.mark.parametrize(
     ("frame", "room", "name"),
     [
