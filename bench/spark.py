@@ -232,10 +232,14 @@ def rows_of(loads: list[Load], ours: dict[str, float], theirs: dict[str, float])
         files = ours[f"tidelog-segments count {load.name}"]
         rows.append(Row(f"{load.name}: segments to count", load.records / files, "records/s"))
         rows.append(Row(f"{load.name}: segments against live", live / files, "×", 1.5))
-        for kind, name in (("tidelog", "source"), ("tidelog-segments", "segments")):
-            seconds = ours[f"{kind} offsets {load.name}"]
+        live, files = (
+            ours[f"{kind} offsets {load.name}"] for kind in ("tidelog", "tidelog-segments")
+        )
+        for seconds, name in ((live, "source"), (files, "segments")):
             name = f"{load.name}: {name} to count, only offsets"
             rows.append(Row(name, load.records / seconds, "records/s"))
+        name = f"{load.name}: segments against live, only offsets"
+        rows.append(Row(name, live / files, "×", 1.5))
         memory = ours[f"memory-batches count {load.name}"]
         rows.append(Row(f"{load.name}: memory to count", load.records / memory, "records/s"))
     return rows

@@ -488,9 +488,16 @@ class Log(CompactableLog):
             self._removal.add(paths, TimestampMs(now_ms + self.config.file_delete_delay_ms))
         self._flush.directory_is_dirty = True
 
+    def take_removals(self, now_ms: TimestampMs) -> list[str]:
+        """Files whose delay is over, for the caller to unlink: a large one takes long."""
+        return self._removal.take_due(now_ms)
+
     def unlink_due(self, now_ms: TimestampMs) -> int:
         """Remove the files whose delay is over; how many."""
-        return self._removal.unlink_due(now_ms)
+        paths = self.take_removals(now_ms)
+        for path in paths:
+            self._disk.unlink(path)
+        return len(paths)
 
     # --- cutting from the end ----------------------------------------------------------
 

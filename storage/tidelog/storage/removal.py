@@ -36,10 +36,11 @@ class DelayedRemoval:
                 self._disk.rename(path, path + DELETED_SUFFIX)
                 self.pending.append(Unlink(path + DELETED_SUFFIX, due_ms))
 
-    def unlink_due(self, now_ms: TimestampMs) -> int:
-        """Remove the files whose delay is over; how many."""
-        due = [unlink for unlink in self.pending if unlink.due_ms <= now_ms]
-        for unlink in due:
-            self._disk.unlink(unlink.path)
+    def take_due(self, now_ms: TimestampMs) -> list[str]:
+        """The files whose delay is over; whoever takes them unlinks them.
+
+        What is not unlinked after all is removed by the next start, which knows such names.
+        """
+        due = [unlink.path for unlink in self.pending if unlink.due_ms <= now_ms]
         self.pending = [unlink for unlink in self.pending if unlink.due_ms > now_ms]
-        return len(due)
+        return due

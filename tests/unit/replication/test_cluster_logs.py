@@ -284,6 +284,33 @@ def test_old_segments_go_on_every_replica() -> None:
     in_lab(script)
 
 
+def test_files_are_unlinked_beside_the_loop() -> None:
+    async def script(lab: Lab) -> None:
+        ref = await lab.create(
+            "t", (1,), min_insync_replicas="1", segment_bytes="1048576",
+            retention_bytes="1048576", file_delete_delay_ms="0",
+        )  # fmt: skip
+        for _ in range(40):
+            await lab.produce(ref, "x" * 100_000)
+
+        def doomed() -> int:
+            listed = lab.nodes[1].disk.list_dir("/data0/t-0")
+            return sum(name.endswith(".deleted") for name in listed)
+
+        housekeeping = Housekeeping(lab.nodes[1].replicas)
+        await housekeeping.apply_retention()
+        before = doomed()
+        lab.nodes[1].disk.faults.stalled = True
+        removing = asyncio.create_task(housekeeping.unlink_due())
+        await asyncio.sleep(1)
+        assert doomed() == before > 0
+        lab.nodes[1].disk.faults.stalled = False
+        await removing
+        assert doomed() == 0
+
+    in_lab(script)
+
+
 def test_checkpoints_bring_the_watermark_back() -> None:
     async def script(lab: Lab) -> None:
         ref = await lab.create("t", (1, 2, 3))
