@@ -4,10 +4,10 @@ Owner: the node's start-up code, which closes it. Each (node, lane) has a link w
 connection. A link whose connection failed makes another after 20 to 200 ms.
 
 On the wire this is gRPC as any library speaks it; tests let grpcio talk to both sides. The
-transport is our own (``tidelog.kernel.http2``) because grpcio spends some 0.6 ms of processor time
-on a small question and its answer, and 3.6 ms on an answer of a megabyte, which was more than all
-else that replication does. The server's headers, sent before its handler starts, are the proof
-that a stream came about.
+transport is our own (``tidelog.kernel.http2``) because grpcio, which has a thread of its own and
+hands each message over, takes about twice the processor time (``make bench-transport``), and that
+was more than all else that replication does. The server's headers, sent before its handler starts,
+are the proof that a stream came about.
 """
 
 from __future__ import annotations
