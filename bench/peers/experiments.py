@@ -1,8 +1,8 @@
 """What is measured. Peers take turns within each experiment: A, B, A, B, and so on.
 
-In most experiments all peers run throughout and one of them is loaded at a time, after dirty pages
-were written out; an idle peer costs the others what `start` shows. Starting each anew would favour
-those without a virtual machine to warm up. Only `start` and `recovery` have one peer at a time.
+In each turn one peer runs, and none of the others: what they do when idle is not small where two
+cores are shared, and would count against whoever is measured. It is started and warmed up in each
+turn, because a virtual machine gains for a while. Only in `failover` all run throughout.
 
 An experiment yields samples, one per peer, measure and round. Names of measures are unique over all
 experiments, so that results of several runs merge.
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -92,6 +92,31 @@ def running(peers: Sequence[Peer], durability: Durability) -> Iterator[None]:
             stack.callback(peer.stop)
             peer.start()
         yield
+
+
+def each_alone(
+    peers: Sequence[Peer],
+    durability: Durability,
+    scale: Scale,
+    work: Callable[[Peer, int], Iterator[Sample]],
+) -> Iterator[Sample]:
+    """In turns: a peer is started, warmed up, worked with and stopped before the next one."""
+    attempts = Attempts()
+    for number, peer in turns(peers, scale.rounds):
+        yield from attempts.of(peer, partial(_turn, peer, durability, scale, number, work))
+    attempts.tell()
+
+
+def _turn(
+    peer: Peer,
+    durability: Durability,
+    scale: Scale,
+    number: int,
+    work: Callable[[Peer, int], Iterator[Sample]],
+) -> Iterator[Sample]:
+    with running([peer], durability):
+        warm_up(peer, scale)
+        yield from work(peer, number)
 
 
 def turns(peers: Sequence[Peer], rounds: int) -> Iterator[tuple[int, Peer]]:
@@ -213,17 +238,12 @@ def measure_throughput_page_cache(peers: Sequence[Peer], scale: Scale) -> Iterat
 
 
 def _throughput(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Iterator[Sample]:
-    with running(peers, durability):
-        attempts = Attempts()
-        for peer in peers:
-            yield from attempts.of(peer, partial(warm_up, peer, scale))
+    def work(peer: Peer, number: int) -> Iterator[Sample]:
         for name, size in SIZES.items():
-            for number, peer in turns(peers, scale.rounds):
-                turn = partial(_one_topic, peer, durability, name, size, scale.seconds, number)
-                yield from attempts.of(peer, turn)
-        for peer in peers:
-            yield from attempts.of(peer, partial(_memory_after_load, peer, durability))
-        attempts.tell()
+            yield from _one_topic(peer, durability, name, size, scale.seconds)
+        yield from _memory_after_load(peer, durability)
+
+    return each_alone(peers, durability, scale, work)
 
 
 def _memory_after_load(peer: Peer, durability: Durability) -> Iterator[Sample]:
@@ -232,9 +252,9 @@ def _memory_after_load(peer: Peer, durability: Durability) -> Iterator[Sample]:
 
 
 def _one_topic(
-    peer: Peer, durability: Durability, name: str, size: int, seconds: float, number: int
+    peer: Peer, durability: Durability, name: str, size: int, seconds: float
 ) -> Iterator[Sample]:
-    topic = f"load-{size}-{number}"
+    topic = f"load-{size}"
     peer.client.create(topic, PARTITIONS)
     begin_turn()
     settle()
@@ -270,13 +290,12 @@ def _top_up(peer: Peer, topic: str, size: int, produced: Produced) -> int:
     return wanted
 
 
-def warm_up(peer: Peer, scale: Scale) -> Sequence[Sample]:
+def warm_up(peer: Peer, scale: Scale) -> None:
     """Nothing of it counts."""
     peer.client.create("warm-up", PARTITIONS)
     produced = yielding(lambda: peer.client.produce("warm-up", 1_000, scale.warm_up_s))
     peer.client.consume("warm-up", PARTITIONS, produced.records)
     peer.client.delete("warm-up")
-    return ()
 
 
 # --- latency ------------------------------------------------------------------------------
@@ -291,18 +310,14 @@ def measure_latency_page_cache(peers: Sequence[Peer], scale: Scale) -> Iterator[
 
 
 def _latency(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Iterator[Sample]:
-    with running(peers, durability):
-        attempts = Attempts()
-        for peer in peers:
-            yield from attempts.of(peer, partial(warm_up, peer, scale))
-        for number, peer in turns(peers, scale.rounds):
-            topic = f"latency-{number}"
-            turn = partial(_latencies, peer, durability, topic, scale.seconds)
-            yield from attempts.of(peer, turn)
-        attempts.tell()
+    def work(peer: Peer, _: int) -> Iterator[Sample]:
+        return _latencies(peer, durability, scale.seconds)
+
+    return each_alone(peers, durability, scale, work)
 
 
-def _latencies(peer: Peer, durability: Durability, topic: str, seconds: float) -> Iterator[Sample]:
+def _latencies(peer: Peer, durability: Durability, seconds: float) -> Iterator[Sample]:
+    topic = "latency"
     peer.client.create(topic, PARTITIONS)
     begin_turn()
     taken = peer.client.latencies(topic, RATE, seconds)
@@ -397,12 +412,12 @@ def _recovery(peer: Peer, scale: Scale) -> Iterator[Sample]:
 
 
 def measure_partitions(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
-    with running(peers, Durability.PAGE_CACHE):
-        for peer in peers:
-            warm_up(peer, scale)
+    def work(peer: Peer, _: int) -> Iterator[Sample]:
         for partitions in scale.partitions:
-            for peer in peers:
-                yield from _many_partitions(peer, partitions, scale)
+            yield from _many_partitions(peer, partitions, scale)
+
+    once = replace(scale, rounds=1)
+    return each_alone(peers, Durability.PAGE_CACHE, once, work)
 
 
 def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Sample]:
@@ -422,21 +437,21 @@ def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Samp
 
 
 def measure_clients(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
-    with running(peers, Durability.PAGE_CACHE):
-        for peer in peers:
-            warm_up(peer, scale)
+    def work(peer: Peer, _: int) -> Iterator[Sample]:
         for clients in scale.clients:
-            for number, peer in turns(peers, scale.rounds):
-                topic = f"clients-{clients}-{number}"
-                peer.client.create(topic, PARTITIONS)
-                begin_turn()
-                settle()
-                produced = yielding(
-                    partial(peer.client.produce, topic, 1_000, scale.seconds, clients)
-                )
-                measure = f"produce 1 KB from {clients:,} clients"
-                yield higher(peer, measure, produced.rate / 1e3, "MB/s")
-                peer.client.delete(topic)
+            yield from _many_clients(peer, clients, scale.seconds)
+
+    return each_alone(peers, Durability.PAGE_CACHE, scale, work)
+
+
+def _many_clients(peer: Peer, clients: int, seconds: float) -> Iterator[Sample]:
+    topic = f"clients-{clients}"
+    peer.client.create(topic, PARTITIONS)
+    begin_turn()
+    settle()
+    produced = yielding(lambda: peer.client.produce(topic, 1_000, seconds, clients))
+    yield higher(peer, f"produce 1 KB from {clients:,} clients", produced.rate / 1e3, "MB/s")
+    peer.client.delete(topic)
 
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
