@@ -139,7 +139,7 @@ def clean(log: Log, load: Load) -> tuple[CleaningReport, float]:
         if is_going_on:
             cleaning.swap()
         took += time.process_time() - started
-        log.unlink_due(NOW)  # else the disk has to hold both the old log and the new
+        log.removal.unlink_due(NOW)  # else the disk has to hold both the old log and the new
     done = cleaning.conclude()
     assert done.outcome is Outcome.CLEANED, done
     return done, took

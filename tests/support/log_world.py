@@ -406,7 +406,7 @@ class LogWorld:
     @survives
     def unlink_due(self) -> None:
         self.now += 2_000
-        self.log.unlink_due(TimestampMs(self.now))
+        self.log.removal.unlink_due(TimestampMs(self.now))
 
     # --- stopping and starting -----------------------------------------------------------
 

@@ -182,7 +182,7 @@ class Housekeeping:
         for partition in list(self._replicas.partitions.values()):
             if partition.failure is not None:
                 continue
-            if paths := partition.log.take_removals(now_ms):
+            if paths := partition.log.removal.take_due(now_ms):
                 try:
                     await self._offload.run(self._unlinking(paths))
                 except OSError as error:

@@ -107,7 +107,7 @@ class Log(CompactableLog):
         self.on_removing: Callable[[TopicPartition, Offset], None] | None = None
         """Told, before old segments go, where the log will start."""
         self._flush = FlushState(directory, recovery_point)
-        self._removal = DelayedRemoval(disk)
+        self.removal = DelayedRemoval(disk)
 
     def update_config(self, config: TopicConfig) -> None:
         """New settings hold from the next append on."""
@@ -485,19 +485,8 @@ class Log(CompactableLog):
             if snapshot is not None:
                 paths.append(snapshot)
             self._discard(segment)
-            self._removal.add(paths, TimestampMs(now_ms + self.config.file_delete_delay_ms))
+            self.removal.add(paths, TimestampMs(now_ms + self.config.file_delete_delay_ms))
         self._flush.directory_is_dirty = True
-
-    def take_removals(self, now_ms: TimestampMs) -> list[str]:
-        """Files whose delay is over, for the caller to unlink: a large one takes long."""
-        return self._removal.take_due(now_ms)
-
-    def unlink_due(self, now_ms: TimestampMs) -> int:
-        """Remove the files whose delay is over; how many."""
-        paths = self.take_removals(now_ms)
-        for path in paths:
-            self._disk.unlink(path)
-        return len(paths)
 
     # --- cutting from the end ----------------------------------------------------------
 

@@ -60,7 +60,7 @@ class CompactableLog(ReadableLog, ABC):
     for a loss, and compaction makes gaps: the recovery point on disk must lie behind."""
     _disk: Disk
     _flush: FlushState
-    _removal: DelayedRemoval
+    removal: DelayedRemoval
     _swap: Generator[None, None, None] | None = None
 
     @abstractmethod
@@ -143,7 +143,7 @@ class CompactableLog(ReadableLog, ABC):
             if segment is not old[0]:
                 snapshot = self.producers.forget_snapshot(segment.base_offset)
                 paths += [] if snapshot is None else [snapshot]
-            self._removal.add(paths, due_ms)
+            self.removal.add(paths, due_ms)
 
     def _discard(self, segment: Segment) -> None:
         """The segment is leaving; a flush or a reader that still holds its files keeps them."""

@@ -659,7 +659,7 @@ def test_reads_retention_and_deletion_go_on_when_the_disk_is_full() -> None:
     assert len(served(log)) == 12
     log.update_config(small_config(retention_bytes=400, file_delete_delay_ms=0))
     assert log.apply_retention(NOW) != []
-    assert log.unlink_due(NOW) > 0
+    assert log.removal.unlink_due(NOW) > 0
     disk = disk.kill()  # the files that were unlinked are no longer held open
     log, _ = open_at(disk, small_config())
     assert isinstance(produce(log, 12), Appended)

@@ -204,7 +204,7 @@ def test_retention_by_size_and_time_and_delete_records(tmp_path: Path) -> None:
         log.advance_high_watermark(log.end_offset)
         log.begin_epoch(LeaderEpoch(2))
         log.apply_retention(TimestampMs(alter["at"]))
-        log.unlink_due(TimestampMs(2**62))
+        log.removal.unlink_due(TimestampMs(2**62))
         log.close()
         assert_same_files(made, case.path / "run-2")
 
@@ -220,7 +220,7 @@ def test_delete_records_moves_the_start_and_frees_whole_segments(name: str, tmp_
     wanted = call["request"]["topics"][0]["partitions"][0]["offset"]
     log.raise_log_start(Offset(wanted))
     log.apply_retention(TimestampMs(call["at"]))
-    log.unlink_due(TimestampMs(2**62))
+    log.removal.unlink_due(TimestampMs(2**62))
     assert log.log_start == log_start_after(case, 2)
     log.close()
     assert_same_files(made, case.path / "run-2")

@@ -202,7 +202,7 @@ def test_a_read_stays_good_when_its_segment_is_deleted() -> None:
     expected = read.records.read()
     log.update_config(small_config(retention_bytes=0, file_delete_delay_ms=0))
     log.apply_retention(TimestampMs(NOW + 10**6))
-    log.unlink_due(TimestampMs(NOW + 10**7))
+    log.removal.unlink_due(TimestampMs(NOW + 10**7))
     assert log.log_start == 24
     assert read.records.read() == expected
 

@@ -121,7 +121,7 @@ class EntryLog:
         self._log.apply_retention(now_ms)
 
     def unlink_due(self, now_ms: TimestampMs) -> None:
-        self._log.unlink_due(now_ms)
+        self._log.removal.unlink_due(now_ms)
 
     # --- the recovery point ------------------------------------------------------------
 

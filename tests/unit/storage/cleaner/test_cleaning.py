@@ -55,7 +55,7 @@ def test_readers_that_hold_an_old_segment_read_on() -> None:
     assert world.log.segments[0] is not segment
     assert file.pread(size, 0) == before
     world.now += 2_000
-    assert world.log.unlink_due(TimestampMs(world.now)) > 0
+    assert world.log.removal.unlink_due(TimestampMs(world.now)) > 0
     assert file.pread(size, 0) == before
 
 
