@@ -98,12 +98,12 @@ def each_alone(
     peers: Sequence[Peer],
     durability: Durability,
     scale: Scale,
-    work: Callable[[Peer, int], Iterator[Sample]],
+    work: Callable[[Peer], Iterator[Sample]],
 ) -> Iterator[Sample]:
     """In turns: a peer is started, warmed up, worked with and stopped before the next one."""
     attempts = Attempts()
-    for number, peer in turns(peers, scale.rounds):
-        yield from attempts.of(peer, partial(_turn, peer, durability, scale, number, work))
+    for _, peer in turns(peers, scale.rounds):
+        yield from attempts.of(peer, partial(_turn, peer, durability, scale, work))
     attempts.tell()
 
 
@@ -111,12 +111,11 @@ def _turn(
     peer: Peer,
     durability: Durability,
     scale: Scale,
-    number: int,
-    work: Callable[[Peer, int], Iterator[Sample]],
+    work: Callable[[Peer], Iterator[Sample]],
 ) -> Iterator[Sample]:
     with running([peer], durability):
         warm_up(peer, scale)
-        yield from work(peer, number)
+        yield from work(peer)
 
 
 def turns(peers: Sequence[Peer], rounds: int) -> Iterator[tuple[int, Peer]]:
@@ -238,7 +237,7 @@ def measure_throughput_page_cache(peers: Sequence[Peer], scale: Scale) -> Iterat
 
 
 def _throughput(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Iterator[Sample]:
-    def work(peer: Peer, number: int) -> Iterator[Sample]:
+    def work(peer: Peer) -> Iterator[Sample]:
         for name, size in SIZES.items():
             yield from _one_topic(peer, durability, name, size, scale.seconds)
         yield from _memory_after_load(peer, durability)
@@ -310,7 +309,7 @@ def measure_latency_page_cache(peers: Sequence[Peer], scale: Scale) -> Iterator[
 
 
 def _latency(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Iterator[Sample]:
-    def work(peer: Peer, _: int) -> Iterator[Sample]:
+    def work(peer: Peer) -> Iterator[Sample]:
         return _latencies(peer, durability, scale.seconds)
 
     return each_alone(peers, durability, scale, work)
@@ -412,7 +411,7 @@ def _recovery(peer: Peer, scale: Scale) -> Iterator[Sample]:
 
 
 def measure_partitions(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
-    def work(peer: Peer, _: int) -> Iterator[Sample]:
+    def work(peer: Peer) -> Iterator[Sample]:
         for partitions in scale.partitions:
             yield from _many_partitions(peer, partitions, scale)
 
@@ -437,7 +436,7 @@ def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Samp
 
 
 def measure_clients(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
-    def work(peer: Peer, _: int) -> Iterator[Sample]:
+    def work(peer: Peer) -> Iterator[Sample]:
         for clients in scale.clients:
             yield from _many_clients(peer, clients, scale.seconds)
 
