@@ -12,29 +12,29 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias
 
 from bench.peers import machine
+from bench.peers.apart import YIELDING, apart
 from bench.peers.peer import NODES, PARTITIONS, Durability, Peer, PeerFailed, Produced
 
 SIZES: Final = {"100 B": 100, "1 KB": 1_000, "10 KB": 10_000}
 RATE: Final = 1_000
-Result = TypeVar("Result")
-
-_LOWEST_PRIORITY: Final = 19
 _SETTLE_S: Final = 1.0
 _FLOWING_S: Final = 0.2
 _DEADLINE_S: Final = 120.0
 _READ_BYTES: Final = 600_000_000
 """Whoever takes more in the same time must not have more to give back."""
 _TOP_UP_S: Final = 15.0
+_READS: Final = 5
+"""Each by a new client: two that read the same may differ by a tenth."""
+_READS_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,31 +166,6 @@ def settle() -> None:
     machine.claim_memory()
 
 
-def yielding(work: Callable[[], Result]) -> Result:
-    """Run it in a thread of the lowest priority, and so all threads that it starts.
-
-    librdkafka's threads spin while records wait for room among the requests in flight. On a machine
-    that clients and nodes share they would take half of it from the nodes, and the more so the
-    fewer threads a node has.
-    """
-    done: list[Result] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
-        try:
-            done.append(work())
-        except BaseException as error:  # for the thread that waits
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return done[0]
-
-
 # --- start and idleness ---------------------------------------------------------------
 
 
@@ -257,10 +232,10 @@ def _one_topic(
     peer.client.create(topic, PARTITIONS)
     begin_turn()
     settle()
-    used, own = machine.processor_seconds(peer.pids()), time.process_time()
-    produced = yielding(lambda: peer.client.produce(topic, size, seconds))
-    own = time.process_time() - own
+    used = machine.processor_seconds(peer.pids())
+    done = apart(partial(peer.client.produce, topic, size, seconds), YIELDING)
     used = machine.processor_seconds(peer.pids()) - used
+    produced, own = done.result, done.processor_s
     of = f"{name}, {durability.value}"
     yield higher(peer, f"produce {of}", produced.rate * size / 1e6, "MB/s")
     megabytes = produced.records * size / 1e6
@@ -272,8 +247,12 @@ def _one_topic(
         yield lower(peer, f"disk bytes per record byte, {of}", share, "")
     records = _top_up(peer, topic, size, produced)
     settle()
-    read = peer.client.consume(topic, PARTITIONS, records)
-    yield higher(peer, f"consume {of}", read * size / 1e6, "MB/s")
+    start = time.monotonic()
+    for _ in range(_READS):
+        read = apart(partial(peer.client.consume, topic, PARTITIONS, records))
+        yield higher(peer, f"consume {of}", read.result * size / 1e6, "MB/s")
+        if time.monotonic() - start > _READS_S:
+            break
     peer.client.delete(topic)
 
 
@@ -285,15 +264,15 @@ def _top_up(peer: Peer, topic: str, size: int, produced: Produced) -> int:
     if missing / produced.rate > _TOP_UP_S:
         return produced.records
     if missing > 0:
-        yielding(lambda: peer.client.write(topic, size, missing))
+        apart(partial(peer.client.write, topic, size, missing), YIELDING)
     return wanted
 
 
 def warm_up(peer: Peer, scale: Scale) -> None:
     """Nothing of it counts."""
     peer.client.create("warm-up", PARTITIONS)
-    produced = yielding(lambda: peer.client.produce("warm-up", 1_000, scale.warm_up_s))
-    peer.client.consume("warm-up", PARTITIONS, produced.records)
+    done = apart(partial(peer.client.produce, "warm-up", 1_000, scale.warm_up_s), YIELDING)
+    apart(partial(peer.client.consume, "warm-up", PARTITIONS, done.result.records))
     peer.client.delete("warm-up")
 
 
@@ -319,7 +298,7 @@ def _latencies(peer: Peer, durability: Durability, seconds: float) -> Iterator[S
     topic = "latency"
     peer.client.create(topic, PARTITIONS)
     begin_turn()
-    taken = peer.client.latencies(topic, RATE, seconds)
+    taken = apart(partial(peer.client.latencies, topic, RATE, seconds)).result
     for name, values in (
         ("produce latency", taken.acknowledged),
         ("end to end latency", taken.arrived),
@@ -427,8 +406,8 @@ def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Samp
     peer.client.create(topic, partitions)
     peer.client.touch(topic, partitions)
     yield lower(peer, f"create and write each of {of}", time.perf_counter() - start, "s")
-    produced = yielding(lambda: peer.client.produce(topic, 1_000, scale.seconds))
-    yield higher(peer, f"produce 1 KB to {of}", produced.rate / 1e3, "MB/s")
+    done = apart(partial(peer.client.produce, topic, 1_000, scale.seconds), YIELDING)
+    yield higher(peer, f"produce 1 KB to {of}", done.result.rate / 1e3, "MB/s")
     yield lower(peer, f"memory with {of}", machine.resident_mb(peer.pids()), "MB")
     begin_turn()
     yield lower(peer, f"idle processor with {of}", _busy(peer, scale.idle_s), "% of a core")
@@ -448,8 +427,8 @@ def _many_clients(peer: Peer, clients: int, seconds: float) -> Iterator[Sample]:
     peer.client.create(topic, PARTITIONS)
     begin_turn()
     settle()
-    produced = yielding(lambda: peer.client.produce(topic, 1_000, seconds, clients))
-    yield higher(peer, f"produce 1 KB from {clients:,} clients", produced.rate / 1e3, "MB/s")
+    done = apart(partial(peer.client.produce, topic, 1_000, seconds, clients), YIELDING)
+    yield higher(peer, f"produce 1 KB from {clients:,} clients", done.result.rate / 1e3, "MB/s")
     peer.client.delete(topic)
 
 

@@ -12,18 +12,22 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shutil import which
-from typing import Final
+from typing import Final, TypeVar
 
 from bench.peers import machine
-from bench.peers.experiments import yielding
+from bench.peers.apart import YIELDING, apart
 from bench.peers.kafka_speakers import Tidelog
-from bench.peers.peer import PARTITIONS, Absence, Durability, PeerFailed
+from bench.peers.peer import PARTITIONS, Absence, Client, Durability, PeerFailed
 from bench.table import Row
+
+Result = TypeVar("Result")
 
 _FRAME: Final = re.compile(r"^(?P<function>.+?) \((?P<file>[^()]*?)(?::\d+)?\)$")
 _ROOM: Final = re.compile(r"tidelog/(?P<room>[a-z0-9_]+)/")
@@ -121,21 +125,23 @@ def measure_profiles(seconds: float) -> Iterator[Profile]:
 def _profile_size(peer: Tidelog, of: str, size: int, seconds: float) -> Iterator[Profile]:
     topic = f"profile-{size}"
     peer.client.create(topic, PARTITIONS)
-    produced = list[int]()
-
-    def produce() -> None:
-        produced.append(yielding(lambda: peer.client.produce(topic, size, seconds)).records)
-
-    def consume() -> None:
-        for _ in range(3):
-            peer.client.consume(topic, PARTITIONS, produced[0])
-
-    yield _watch(peer, f"produce {of}", produce)
-    yield _watch(peer, f"consume {of}", consume)
+    produce = partial(peer.client.produce, topic, size, seconds)
+    profile, produced = _watch(peer, f"produce {of}", produce, YIELDING)
+    yield profile
+    consume = partial(_read_again, peer.client, topic, produced.records)
+    yield _watch(peer, f"consume {of}", consume)[0]
     peer.client.delete(topic)
 
 
-def _watch(peer: Tidelog, what: str, load: Callable[[], None]) -> Profile:
+def _read_again(client: Client, topic: str, records: int) -> None:
+    """Often enough for a profile."""
+    for _ in range(3):
+        client.consume(topic, PARTITIONS, records)
+
+
+def _watch(
+    peer: Tidelog, what: str, load: Callable[[], Result], niceness: int = 0
+) -> tuple[Profile, Result]:
     """Of one node, which leads one of three partitions and follows two."""
     py_spy = find_py_spy()
     if py_spy is None:
@@ -147,15 +153,14 @@ def _watch(peer: Tidelog, what: str, load: Callable[[], None]) -> Profile:
              "--full-filenames", "--nonblocking", "-o", raw.name],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        begun, node, own = os.times().elapsed, machine.processor_seconds([pid]), os.times()
-        load()
-        took = os.times().elapsed - begun
+        begun, node = time.monotonic(), machine.processor_seconds([pid])
+        done = apart(load, niceness)
+        took = time.monotonic() - begun
         node_cores = (machine.processor_seconds([pid]) - node) / took
-        client = os.times()
-        client_cores = (client.user + client.system - own.user - own.system) / took
         spy.send_signal(2)
         spy.wait(30)
-        return fold(Path(raw.name).read_text(), what, node_cores, client_cores)
+        samples = Path(raw.name).read_text()
+        return fold(samples, what, node_cores, done.processor_s / took), done.result
 
 
 def print_profile(profile: Profile) -> None:

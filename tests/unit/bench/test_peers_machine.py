@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from bench.peers import machine
-from bench.peers.experiments import yielding
 from bench.peers.nodes import Nodes, listens
 from bench.peers.peer import PeerFailed
 from bench.peers.profile import fold, place_of
@@ -118,17 +116,6 @@ def test_a_killed_node_is_gone_and_another_takes_its_place() -> None:
 
 def test_nothing_listens_on_port_one() -> None:
     assert not listens(1)
-
-
-def test_a_yielding_client_has_the_lowest_priority_and_the_caller_keeps_its_own() -> None:
-    def own() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    before = own()
-    assert yielding(own) == 19
-    assert own() == before
-    with pytest.raises(ZeroDivisionError):
-        yielding(lambda: 1 // 0)
 
 
 def test_what_the_host_took(tmp_path: Path) -> None:
