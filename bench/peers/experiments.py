@@ -16,17 +16,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from bench.peers import machine
 from bench.peers.apart import YIELDING, apart
-from bench.peers.peer import NODES, PARTITIONS, Durability, Peer, PeerFailed, Produced
+from bench.peers.peer import BUILD, NODES, PARTITIONS, Durability, Peer, PeerFailed, Produced
 
 SIZES: Final = {"100 B": 100, "1 KB": 1_000, "10 KB": 10_000}
 RATE: Final = 1_000
-_SETTLE_S: Final = 1.0
+_SETTLE_S: Final = 2.0
 _FLOWING_S: Final = 0.2
 _DEADLINE_S: Final = 120.0
 _READ_BYTES: Final = 600_000_000
@@ -113,6 +113,7 @@ def _turn(
     scale: Scale,
     work: Callable[[Peer], Iterator[Sample]],
 ) -> Iterator[Sample]:
+    settle()
     with running([peer], durability):
         warm_up(peer, scale)
         yield from work(peer)
@@ -152,18 +153,23 @@ class Attempts:
             raise SomeFailed(self._failures)
 
 
-def begin_turn() -> None:
-    """What one peer left to be written, or in memory, must not slow down the next."""
+def settle() -> None:
+    """Before anything is measured: what is to be removed or written out is, and memory is full."""
+    _memory().fill()  # at once: what was freed a moment ago is still here
+    time.sleep(_SETTLE_S)
     os.sync()
-    machine.drop_cold_cache()
+    _memory().fill()
+
+
+def settle_and_calm() -> None:
+    """Also wait until the host leaves this machine alone."""
+    settle()
     machine.await_calm()
 
 
-def settle() -> None:
-    """Before much is written or read: with memory that is there, and what is cached as it is."""
-    os.sync()
-    time.sleep(_SETTLE_S)
-    machine.claim_memory()
+@cache
+def _memory() -> machine.FullMemory:
+    return machine.FullMemory(BUILD)
 
 
 # --- start and idleness ---------------------------------------------------------------
@@ -230,8 +236,7 @@ def _one_topic(
 ) -> Iterator[Sample]:
     topic = f"load-{size}"
     peer.client.create(topic, PARTITIONS)
-    begin_turn()
-    settle()
+    settle_and_calm()
     used = machine.processor_seconds(peer.pids())
     done = apart(partial(peer.client.produce, topic, size, seconds), YIELDING)
     used = machine.processor_seconds(peer.pids()) - used
@@ -297,7 +302,7 @@ def _latency(peers: Sequence[Peer], scale: Scale, durability: Durability) -> Ite
 def _latencies(peer: Peer, durability: Durability, seconds: float) -> Iterator[Sample]:
     topic = "latency"
     peer.client.create(topic, PARTITIONS)
-    begin_turn()
+    settle_and_calm()
     taken = apart(partial(peer.client.latencies, topic, RATE, seconds)).result
     for name, values in (
         ("produce latency", taken.acknowledged),
@@ -400,8 +405,7 @@ def measure_partitions(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
 
 def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Sample]:
     of, topic = f"{partitions:,} partitions", f"wide-{partitions}"
-    begin_turn()
-    settle()
+    settle_and_calm()
     start = time.perf_counter()
     peer.client.create(topic, partitions)
     peer.client.touch(topic, partitions)
@@ -409,7 +413,7 @@ def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Samp
     done = apart(partial(peer.client.produce, topic, 1_000, scale.seconds), YIELDING)
     yield higher(peer, f"produce 1 KB to {of}", done.result.rate / 1e3, "MB/s")
     yield lower(peer, f"memory with {of}", machine.resident_mb(peer.pids()), "MB")
-    begin_turn()
+    settle_and_calm()
     yield lower(peer, f"idle processor with {of}", _busy(peer, scale.idle_s), "% of a core")
     peer.client.delete(topic)
 
@@ -425,8 +429,7 @@ def measure_clients(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
 def _many_clients(peer: Peer, clients: int, seconds: float) -> Iterator[Sample]:
     topic = f"clients-{clients}"
     peer.client.create(topic, PARTITIONS)
-    begin_turn()
-    settle()
+    settle_and_calm()
     done = apart(partial(peer.client.produce, topic, 1_000, seconds, clients), YIELDING)
     yield higher(peer, f"produce 1 KB from {clients:,} clients", done.result.rate / 1e3, "MB/s")
     peer.client.delete(topic)

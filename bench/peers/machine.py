@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _BLOCK: Final = 512
 _STOLEN: Final = 8
 """Its place in the line of all cores: cpu user nice system idle iowait irq softirq steal."""
-_TURN_BYTES: Final = 5 << 30
-"""More than three nodes write in a turn."""
+_RECLAIMED_PAGES: Final = 1 << 14
+PIECE_BYTES: Final = 4 << 20
+_HOLE_BYTES: Final = 1 << 40
+"""Takes no room, and is read on where the last time ended: no page of it is asked for twice."""
 _CALM_S: Final = 3.0
 """Memory that was let go is handed back to the host some two seconds later."""
 _CALM_AT_MOST_S: Final = 10.0
@@ -39,30 +40,50 @@ def describe() -> dict[str, str]:
 def _field(text: str, name: str) -> str:
     for line in text.splitlines():
         if line.startswith(name):
-            return line.split(":", 1)[1].strip()
+            return line.removeprefix(name).lstrip(" \t:")
     return "unknown"
 
 
-def claim_memory() -> None:
-    """Take as much memory as a turn will write, and let it go: the machine then really has it.
+class FullMemory:
+    """Has no memory lie idle, as on a machine that has been under load for an hour.
 
-    A virtual machine hands memory that nobody uses back to its host, and to get a page again can
-    take longer than to fill it. What is measured would be the host, and how lately others used its
-    memory.
+    What is free is filled with cached pages of a file that is nothing but a hole, and whoever needs
+    memory gets the oldest of them. Otherwise a virtual machine hands free memory back to its host,
+    and to get a page again can take several times as long as to fill it: what is measured would be
+    the host, and how lately others used its memory. The pages are free again when this object goes.
     """
-    free_bytes = int(_field(Path("/proc/meminfo").read_text(), "MemFree").split()[0]) * 1024
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    mmap.mmap(-1, min(_TURN_BYTES, free_bytes * 9 // 10), flags=flags).close()
 
+    def __init__(
+        self,
+        folder: Path,
+        proc: Path = Path("/proc"),
+        read: Callable[[int, list[bytearray], int], int] = os.preadv,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._hole: BinaryIO = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._hole.truncate(_HOLE_BYTES)
+        self._proc = proc
+        self._read = read
+        self._buffer = bytearray(PIECE_BYTES)
+        self._position = 0
 
-def drop_cold_cache(control: Path = Path("/proc/sys/vm/drop_caches")) -> None:
-    """Forget what files of earlier turns left in memory, if this user may.
+    def fill(self) -> None:
+        """Until the kernel takes pages back, or as many were read as there are, and some more."""
+        left = 1.25 * self._total_bytes()
+        until = self._reclaimed_pages() + _RECLAIMED_PAGES
+        while left > 0 and self._reclaimed_pages() < until:
+            self._read(self._hole.fileno(), [self._buffer], self._position)
+            self._position = (self._position + PIECE_BYTES) % _HOLE_BYTES
+            left -= PIECE_BYTES
 
-    The kernel of a virtual machine may look for such pages by itself and hand them back to its
-    host, again and again during a turn, while all else stands still for tenths of a second.
-    """
-    with contextlib.suppress(OSError):
-        control.write_text("3")
+    def close(self) -> None:
+        self._hole.close()
+
+    def _total_bytes(self) -> int:
+        return int(_field((self._proc / "meminfo").read_text(), "MemTotal").split()[0]) * 1024
+
+    def _reclaimed_pages(self) -> int:
+        return int(_field((self._proc / "vmstat").read_text(), "pgsteal_kswapd"))
 
 
 def await_calm(

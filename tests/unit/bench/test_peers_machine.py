@@ -32,10 +32,51 @@ def test_only_what_is_written_counts_as_disk_space(tmp_path: Path) -> None:
     assert machine.disk_bytes([tmp_path], "load-1") == 10_000
 
 
-def test_cached_files_are_dropped_where_that_is_allowed(tmp_path: Path) -> None:
-    machine.drop_cold_cache(tmp_path / "drop")
-    assert (tmp_path / "drop").read_text() == "3"
-    machine.drop_cold_cache(tmp_path / "nowhere" / "drop")
+class Memory:
+    """``/proc`` of a machine of 1 GiB: so much can be read before pages are taken back."""
+
+    def __init__(self, proc: Path, free_bytes: float) -> None:
+        self._proc = proc
+        self.free_bytes = free_bytes
+        self.positions = list[int]()
+        (proc / "meminfo").write_text("MemTotal: 1048576 kB\n")
+        self._show(0)
+
+    def read(self, _: int, buffers: list[bytearray], position: int) -> int:
+        self.positions.append(position)
+        self.free_bytes -= len(buffers[0])
+        self._show(int(max(0, -self.free_bytes) / 4096))
+        return len(buffers[0])
+
+    def _show(self, reclaimed_pages: int) -> None:
+        (self._proc / "vmstat").write_text(f"pgsteal_kswapd {reclaimed_pages}\npgsteal_direct 0\n")
+
+
+def test_memory_is_filled_until_pages_are_taken_back(tmp_path: Path) -> None:
+    """With other pages each time; those of the last time are in memory already."""
+    seen = Memory(tmp_path, free_bytes=500 << 20)
+    memory = machine.FullMemory(tmp_path / "new", tmp_path, seen.read)
+    memory.fill()
+    first = len(seen.positions)
+    assert first == (564 << 20) // machine.PIECE_BYTES
+    memory.fill()
+    assert len(seen.positions) - first == (64 << 20) // machine.PIECE_BYTES
+    assert seen.positions == sorted(set(seen.positions))
+    memory.close()
+
+
+def test_memory_that_does_not_fill_is_given_up(tmp_path: Path) -> None:
+    seen = Memory(tmp_path, free_bytes=float("inf"))
+    memory = machine.FullMemory(tmp_path, tmp_path, seen.read)
+    memory.fill()
+    memory.close()
+    assert len(seen.positions) == 5 * (1 << 28) // machine.PIECE_BYTES
+
+
+def test_the_hole_has_no_name_that_could_stay_behind(tmp_path: Path) -> None:
+    memory = machine.FullMemory(tmp_path / "folder")
+    assert list((tmp_path / "folder").iterdir()) == []
+    memory.close()
 
 
 def test_a_host_that_takes_nothing_is_calm_and_one_that_always_takes_is_not_waited_for(
