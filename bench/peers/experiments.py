@@ -1,5 +1,7 @@
 """What is measured. Peers take turns within each experiment: A, B, A, B, and so on.
 
+Those that no goal names take part in the first round only.
+
 In each turn one peer runs, and none of the others: what they do when idle is not small where two
 cores are shared, and would count against whoever is measured. It is started and warmed up in each
 turn, because a virtual machine gains for a while. Only in `failover` all run throughout.
@@ -26,7 +28,10 @@ from bench.peers.peer import BUILD, NODES, PARTITIONS, Durability, Peer, PeerFai
 
 SIZES: Final = {"100 B": 100, "1 KB": 1_000, "10 KB": 10_000}
 RATE: Final = 1_000
-_SETTLE_S: Final = 2.0
+_IN_EVERY_ROUND: Final = ("tidelog", "kafka")
+_SETTLE_S: Final = 1.0
+_REMOVAL_S: Final = 7.0
+"""A second of delay, and Tidelog looks every five seconds for what is to be removed."""
 _FLOWING_S: Final = 0.2
 _DEADLINE_S: Final = 120.0
 _READ_BYTES: Final = 600_000_000
@@ -120,7 +125,11 @@ def _turn(
 
 
 def turns(peers: Sequence[Peer], rounds: int) -> Iterator[tuple[int, Peer]]:
-    return ((number, peer) for number in range(rounds) for peer in peers)
+    """Whoever no goal names has one turn: the differences to those are large."""
+    for number in range(rounds):
+        for peer in peers:
+            if number == 0 or peer.name in _IN_EVERY_ROUND:
+                yield number, peer
 
 
 class SomeFailed(PeerFailed):
@@ -153,18 +162,24 @@ class Attempts:
             raise SomeFailed(self._failures)
 
 
-def settle() -> None:
-    """Before anything is measured: what is to be removed or written out is, and memory is full."""
-    _memory().fill()  # at once: what was freed a moment ago is still here
-    time.sleep(_SETTLE_S)
+def fill() -> None:
+    """Nothing is left to be written out, and memory is full."""
     os.sync()
     _memory().fill()
 
 
+def settle() -> None:
+    """Before anything is measured: what was deleted is removed, too."""
+    _memory().fill()  # at once: the host has not got yet what was freed a moment ago
+    time.sleep(_REMOVAL_S)
+    fill()
+
+
 def settle_and_calm() -> None:
-    """Also wait until the host leaves this machine alone."""
+    """Where a tenth of a second counts: the host leaves this machine alone, too."""
     settle()
     machine.await_calm()
+    fill()
 
 
 @cache
@@ -236,7 +251,7 @@ def _one_topic(
 ) -> Iterator[Sample]:
     topic = f"load-{size}"
     peer.client.create(topic, PARTITIONS)
-    settle_and_calm()
+    settle()
     used = machine.processor_seconds(peer.pids())
     done = apart(partial(peer.client.produce, topic, size, seconds), YIELDING)
     used = machine.processor_seconds(peer.pids()) - used
@@ -251,7 +266,7 @@ def _one_topic(
         share = on_disk / (produced.records * size * NODES)
         yield lower(peer, f"disk bytes per record byte, {of}", share, "")
     records = _top_up(peer, topic, size, produced)
-    settle()
+    fill()
     start = time.monotonic()
     for _ in range(_READS):
         read = apart(partial(peer.client.consume, topic, PARTITIONS, records))
@@ -405,7 +420,7 @@ def measure_partitions(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
 
 def _many_partitions(peer: Peer, partitions: int, scale: Scale) -> Iterator[Sample]:
     of, topic = f"{partitions:,} partitions", f"wide-{partitions}"
-    settle_and_calm()
+    settle()
     start = time.perf_counter()
     peer.client.create(topic, partitions)
     peer.client.touch(topic, partitions)
@@ -429,7 +444,7 @@ def measure_clients(peers: Sequence[Peer], scale: Scale) -> Iterator[Sample]:
 def _many_clients(peer: Peer, clients: int, seconds: float) -> Iterator[Sample]:
     topic = f"clients-{clients}"
     peer.client.create(topic, PARTITIONS)
-    settle_and_calm()
+    settle()
     done = apart(partial(peer.client.produce, topic, 1_000, seconds, clients), YIELDING)
     yield higher(peer, f"produce 1 KB from {clients:,} clients", done.result.rate / 1e3, "MB/s")
     peer.client.delete(topic)

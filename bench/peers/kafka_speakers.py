@@ -1,8 +1,8 @@
 """The two peers that librdkafka can load: Tidelog itself, and Apache Kafka from its jars.
 
-Both get the same promises: three replicas, two of them in sync. Both remove files at once. All else
-is default on both sides, and Kafka's virtual machine gets the options of its own start script.
-Formatting Kafka's directories, which takes a virtual machine each, is not part of its start.
+Both get the same promises: three replicas, two of them in sync. Both remove files after a second.
+All else is default on both sides, and Kafka's virtual machine gets the options of its own start
+script. Formatting Kafka's directories takes a virtual machine each and is not part of its start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelog.testing.ports import Ports
 
 JARS: Final = Path(__file__).parents[2] / "build" / "kafka"
 HOST: Final = "127.0.0.1"
-REMOVING_AT_ONCE: Final = {"log.segment.delete.delay.ms": "0"}
+REMOVING_SOON: Final = {"log.segment.delete.delay.ms": "1000"}
 """By default files of a deleted topic go a minute later, in the middle of what is measured then."""
 
 
@@ -45,7 +45,7 @@ class Tidelog:
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
         policy = "fsync" if durability is Durability.SYNCED else "page-cache"
-        return {**replicated(NODES), **REMOVING_AT_ONCE, "log.flush.policy": policy}
+        return {**replicated(NODES), **REMOVING_SOON, "log.flush.policy": policy}
 
     def prepare(self, durability: Durability) -> None:
         self._cluster = LocalCluster(NODES, settings=self.settings(durability))
@@ -124,7 +124,7 @@ class Kafka(OfProcesses):
     def settings(self, durability: Durability) -> Mapping[str, str]:
         synced = {"log.flush.interval.messages": "1"} if durability is Durability.SYNCED else {}
         java = {"java": " ".join(_JVM)}
-        return {**replicated(NODES), **REMOVING_AT_ONCE, **synced, **java}
+        return {**replicated(NODES), **REMOVING_SOON, **synced, **java}
 
     def prepare(self, durability: Durability) -> None:
         self._nodes = Nodes(self.name)
