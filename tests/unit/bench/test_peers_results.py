@@ -21,6 +21,7 @@ from bench.peers.experiments import (
     turns,
 )
 from bench.peers.kafka_speakers import Kafka, Tidelog
+from bench.peers.nats_peer import Nats
 from bench.peers.peer import Absence, Peer, PeerFailed
 from bench.peers.plots import chosen
 from bench.peers.results import Results, gather, markdown, print_results
@@ -130,8 +131,8 @@ def test_a_picture_shows_what_can_be_compared() -> None:
 
 
 def test_peers_take_turns() -> None:
-    own, other = Tidelog(), Kafka()
-    assert [peer for _, peer in turns([own, other], 2)] == [own, other, own, other]
+    own, other, third = Tidelog(), Kafka(), Nats()
+    assert [peer for _, peer in turns([own, other, third], 2)] == [own, other, third, own, other]
 
 
 def test_a_gap_is_the_longest_silence_behind_the_kill() -> None:

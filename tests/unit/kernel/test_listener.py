@@ -286,6 +286,7 @@ class ScriptedFile:
         self._descriptor = descriptor
         self.cold_from = len(content)
         self.read_on: set[str] = set()
+        self.looks = 0
 
     def pread(self, length: int, position: int) -> bytes:
         self.read_on.add(threading.current_thread().name)
@@ -310,6 +311,7 @@ class ScriptedFile:
     def sync(self) -> None: ...
 
     def is_cached(self, length: int, position: int) -> bool:
+        self.looks += 1
         return position + length <= self.cold_from
 
     def fileno(self) -> int:
@@ -350,6 +352,34 @@ def test_what_is_not_in_memory_is_read_beside_the_loop(run: Run, cold_from: int)
     offload.close()
     threads = {name for name in file.read_on if name.startswith("offload")}
     assert bool(threads) is (cold_from < len(content))
+
+
+def test_a_stretch_is_looked_at_once_however_small_the_pieces_are(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(2_500_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    descriptor = os.open(path, os.O_RDONLY)
+    file = ScriptedFile(content, descriptor=descriptor)
+    offload = ThreadOffload(1)
+    send = os.sendfile
+
+    def send_a_piece(target: int, source: int, position: int, count: int) -> int:
+        return send(target, source, position, min(count, 50_000))
+
+    monkeypatch.setattr(os, "sendfile", send_a_piece)
+
+    async def story() -> None:
+        async with pair(offload) as (connection, (reader, _)):
+            sending = asyncio.create_task(connection.send_file(file, 0, len(content)))
+            assert await reader.readexactly(len(content)) == content
+            await sending
+
+    run(story())
+    offload.close()
+    os.close(descriptor)
+    assert file.looks == 3  # a megabyte each, and what is left
 
 
 def test_sending_a_range_of_a_file(run: Run, make_file: Callable[[bytes], File]) -> None:

@@ -201,10 +201,12 @@ class TcpConnection:
 
     async def _sendfile(self, file: File, position: int, length: int) -> bool:
         """False, with nothing sent, where this file or this system cannot do it."""
-        source, target, sent = file.fileno(), self._socket.fileno(), 0
+        source, target, sent, warm = file.fileno(), self._socket.fileno(), 0, 0
         while sent < length and source >= 0:
-            count = min(length - sent, _FILE_CHUNK_BYTES)
-            await self._warm(file, count, position + sent)
+            if sent == warm:  # not for each piece that the socket has room for
+                warm = min(sent + _FILE_CHUNK_BYTES, length)
+                await self._warm(file, warm - sent, position + sent)
+            count = warm - sent
             try:
                 done = await self._write(os.sendfile, target, source, position + sent, count)
             except OSError as error:
