@@ -174,6 +174,8 @@ def test_the_quorum(run: Run, cluster: Cluster) -> None:
 
 def test_directories_of_a_running_node(run: Run, cluster: Cluster) -> None:
     node = cluster.node(1)
+    for topic in ("held", "held-too"):  # what is acknowledged is on all three nodes
+        assert run("produce", topic, stdin="first\n").returncode == 0
     shown = json.loads(run("storage", "info", "-c", node["config"], "--json").stdout)
     (directory,) = shown["directories"]
     assert directory["path"] == node["data_dir"]
